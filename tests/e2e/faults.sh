@@ -61,7 +61,7 @@ comes_back() {
         timeout -s KILL 60 sh -c "echo again >'${mounts[$1]}/back-$1' && ls '${mounts[$1]}'" >/dev/null 2>&1 && return 0
         sleep 0.1
     done
-    fail "hangs: machine $1 cannot be used $hang s after it was mended: $(where_is "${pids[$1]}")"
+    fail "hangs: machine $1 cannot be used $hang s after it was repaired: $(where_is "${pids[$1]}")"
 }
 
 # Each has a file of its own here, which the others are to change while it is away; it has all in its caches, and a descriptor open.

@@ -43,14 +43,26 @@ check(left <= size / 8 + 48 * MIB + size / 8, "after %d MiB: %s, with %d of %d M
 for at in range(48): check(not refused(os.pwrite, wal, os.urandom(MIB), at * MIB), "no room for MiB %d of what was set aside" % at)
 check(not refused(os.fsync, wal), "fsync of what was set aside")
 os.unlink(top + "/ballast"); os.close(ballast); os.close(wal)
-def write_after():
-    with open(top + "/after", "wb") as after: after.write(os.urandom(8 * MIB))
-begun, why = time.time(), "no space"
-while why and time.time() < begun + 60:
-    why = refused(write_after)
-    time.sleep(0.2)
-check(not why and time.time() < begun + 20, "room again after %.1f s: %s" % (time.time() - begun, why))
-os.unlink(top + "/wal"); os.unlink(top + "/after")
+def write_after(length):
+    with open(top + "/after", "wb") as after: after.write(os.urandom(length))
+# A call waits for 20 s at most, in which a disk that many use may not come to delete anything. To be refused earlier is wrong.
+def refusal_of(length):
+    for _ in range(4):
+        begun, why = time.time(), refused(write_after, length)
+        if not why or time.time() - begun < 15: break
+    return why
+# Nobody tries again who deletes in order to write.
+begun, why = time.time(), refusal_of(8 * MIB)
+check(not why, "after %.1f s no room yet for 8 of %d MiB that were deleted: %s" % (time.time() - begun, written, why))
+# Nor whoever saves a file anew (O_TRUNC) on a disk that others have filled meanwhile.
+os.posix_fallocate(wal := os.open(top + "/wal", os.O_RDWR | os.O_CREAT), 0, 1 * MIB); os.close(wal)
+why = None
+with open(top + "/rest", "wb", buffering=0) as rest:
+    while not why: why = refused(rest.write, os.urandom(MIB))
+# The last of what is left is given out in ever smaller parts, so less is written than was cut off.
+why = refusal_of(2 * MIB)
+check(not why, "no room for a part of what was cut off: %s" % why)
+for name in "wal", "after", "rest": os.unlink(top + "/" + name)
 P
 files=$mnt/files state=$scratch/accepted
 mkdir "$files"

@@ -29,6 +29,9 @@ lh share add work /work >/dev/null
 lh share add closed /closed >/dev/null
 lh share add read /read --read-only >/dev/null
 lh share add locked /work --encrypt >/dev/null
+! lh share add none /none 2>"$scratch/out" || fail "a directory is shared that is not there"
+grep -q "no directory /none" "$scratch/out" || fail "not said why: $(cat "$scratch/out")"
+! lh share add none none 2>/dev/null || fail "a path of nowhere is shared"
 
 does "the shares" -L 127.0.0.1
 for share in work closed read 'IPC\$'; do grep -qE "^\s+$share " "$scratch/out" || fail "$share is not listed: $(cat "$scratch/out")"; done

@@ -16,14 +16,14 @@ start_mount
 echo secret | lh user add root --uid 0 >/dev/null
 echo secret | lh user add anna --uid 1000 >/dev/null
 # Cases mostly wait. Each worker has a share, since the cases of one suite use the same names.
-workers=${WORKERS:-8}
-for share in $(seq "$workers"); do
+shares=${SHARES:-9}
+for share in $(seq "$shares"); do
     mkdir -m 777 "$mnt/t$share"
     lh share add "t$share" "/t$share" >/dev/null
 done
 mkdir "$scratch/torture"
 # shellcheck disable=SC2086 # CASES are several words.
-TMPDIR=$scratch/torture "$root/tests/smbtorture/run" "$address" "$mnt" "$workers" ${WRITE:+--write} ${SLOW:+--slow} ${CASES:-} || fail "$(grep -c panicked "$log") panics; the cases are above"
+TMPDIR=$scratch/torture "$root/tests/smbtorture/run" "$address" "$mnt" "$shares" ${WRITE:+--write} ${SLOW:+--slow} ${CASES:-} || fail "$(grep -c panicked "$log") panics; the cases are above"
 ! grep -q panicked "$log" || fail "the server panicked: $(grep -A1 panicked "$log")"
 stop_mount
 fsck_clean

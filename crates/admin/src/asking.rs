@@ -5,7 +5,9 @@ use crate::cluster::{
     AuthorityReport, FileLeases, Invitation, InvitationReport, Invited, MachineName, MachineReport,
     ServerStanding,
 };
+use crate::progress::{ControlNote, ControlProgress};
 use crate::protocol::{ControlReply, ControlRequest};
+use crate::refusal::ControlRefusal;
 use crate::socket::connect;
 use crate::status::{LiveReport, StatusReport};
 use crate::stored::SharesRequest;
@@ -26,9 +28,9 @@ pub enum AskError {
         #[source]
         source: std::io::Error,
     },
-    /// The machine answered with an error.
-    #[error("the running machine says: {0}")]
-    Failed(String),
+    /// The machine does not answer the request. The command line has words for the reason.
+    #[error("the running machine refuses: {0:?}")]
+    Refused(ControlRefusal),
     /// The machine there belongs to another user.
     #[error("the machine on {} is another user's: ask as that user, or as root", data.display())]
     NotYours {
@@ -56,7 +58,7 @@ pub enum AskError {
 pub fn ask<T: DeserializeOwned>(
     data: &Path,
     request: &ControlRequest,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&ControlProgress),
 ) -> Result<Option<T>, AskError> {
     let socket = DataDir::control_socket(data);
     let failed = |source| AskError::Socket { socket: socket.clone(), source };
@@ -75,9 +77,11 @@ pub fn ask<T: DeserializeOwned>(
     stream.write_all(&line).map_err(failed)?;
     for line in BufReader::new(stream).lines() {
         match serde_json::from_str(&line.map_err(failed)?).map_err(|e| failed(e.into()))? {
-            ControlReply::Progress(text) => progress(&text),
-            ControlReply::Note(text) => tracing::warn!("{text}"),
-            ControlReply::Failed(why) => return Err(AskError::Failed(why)),
+            ControlReply::Progress(at) => progress(&at),
+            ControlReply::Note(ControlNote::NotFlushed) => tracing::warn!(
+                "the server has not got all that was done on this machine: what follows leaves that out"
+            ),
+            ControlReply::Failed(why) => return Err(AskError::Refused(why)),
             ControlReply::Answer(answer) => {
                 return serde_json::from_value(answer).map(Some).map_err(|e| failed(e.into()));
             }
@@ -90,7 +94,7 @@ pub fn ask<T: DeserializeOwned>(
 fn ask_running<T: DeserializeOwned>(
     data: &Path,
     request: &ControlRequest,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&ControlProgress),
 ) -> Result<T, AskError> {
     ask(data, request, progress)?.ok_or_else(|| AskError::NotUp { data: data.to_path_buf() })
 }
@@ -107,7 +111,7 @@ pub fn ask_live(data: &Path, watches: bool) -> Result<LiveReport, AskError> {
 }
 
 /// Makes the running server on `data` read its whole disk state.
-pub fn scrub(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<ScrubReport, AskError> {
+pub fn scrub(data: &Path, progress: &mut dyn FnMut(&ControlProgress)) -> Result<ScrubReport, AskError> {
     ask_running(data, &ControlRequest::Scrub, progress)
 }
 
@@ -116,7 +120,7 @@ pub fn scrub(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<ScrubReport,
 pub fn shares<T: DeserializeOwned>(
     data: &Path,
     request: SharesRequest,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&ControlProgress),
 ) -> Result<T, AskError> {
     ask_running(data, &ControlRequest::Shares(request), progress)
 }
@@ -159,7 +163,11 @@ pub fn servers(data: &Path) -> Result<Vec<ServerStanding>, AskError> {
 
 /// Makes the machine `who`, by name or number, a server. Returns once the new server has everything
 /// that there was at the request.
-pub fn add_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, AskError> {
+pub fn add_server(
+    data: &Path,
+    who: &str,
+    progress: &mut dyn FnMut(&ControlProgress),
+) -> Result<MachineName, AskError> {
     ask_running(data, &ControlRequest::AddServer(who.to_owned()), progress)
 }
 
@@ -167,17 +175,24 @@ pub fn add_server(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Res
 pub fn remove_server(
     data: &Path,
     who: &str,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&ControlProgress),
 ) -> Result<MachineName, AskError> {
     ask_running(data, &ControlRequest::RemoveServer(who.to_owned()), progress)
 }
 
 /// Moves all shares off the server `who`.
-pub fn drain(data: &Path, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, AskError> {
+pub fn drain(
+    data: &Path,
+    who: &str,
+    progress: &mut dyn FnMut(&ControlProgress),
+) -> Result<MachineName, AskError> {
     ask_running(data, &ControlRequest::Drain(who.to_owned()), progress)
 }
 
 /// Replaces the authority that certifies machines by one with a new key.
-pub fn renew_authority(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<AuthorityReport, AskError> {
+pub fn renew_authority(
+    data: &Path,
+    progress: &mut dyn FnMut(&ControlProgress),
+) -> Result<AuthorityReport, AskError> {
     ask_running(data, &ControlRequest::RenewAuthority, progress)
 }

@@ -203,6 +203,8 @@ pub struct ServerStanding {
     pub behind: Option<u64>,
     /// How long ago it was last heard of, ms.
     pub heard_ms: Option<u64>,
+    /// Whether its machine is up without it: the machine's client was heard of since.
+    pub machine_up: bool,
     /// The newest version that it speaks with the leader.
     pub speaks: Option<u16>,
 }

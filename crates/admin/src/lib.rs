@@ -5,7 +5,10 @@
 mod asking;
 mod checks;
 mod cluster;
+mod progress;
 mod protocol;
+mod refusal;
+mod salvage;
 pub mod socket;
 mod status;
 mod stored;
@@ -19,7 +22,10 @@ pub use cluster::{
     AuthorityReport, ContentKeeping, FileLeases, Invitation, InvitationReport, Invited, LeaseLine,
     LeaseRight, LeaseStanding, MachineName, MachineReport, MachineStanding, RightsReport, ServerStanding,
 };
+pub use progress::{ControlNote, ControlProgress};
 pub use protocol::{ControlReply, ControlRequest};
+pub use refusal::{ControlRefusal, RequestWork};
+pub use salvage::{Change, Existing, Salvaged, SalvagedChange, SalvagedContent, SalvagedItem};
 pub use status::{
     CallReport, CallWait, ClientReport, Hint, HostReport, LinkReport, LiveReport, Role, ServerReport,
     StatusReport, TrafficReport, UnresponsiveReport, VersionReport, VersionWait,
@@ -29,6 +35,7 @@ pub use stored::{
     LeasesReport, ParcelFault, ParcelReport, ShareAccount, ShareLeaseReport, ShareReport, SharesRequest,
     StoredState, StoresReport, UsageReport,
 };
+pub use wire::{ExpelError, InviteError, RevokeError};
 
 #[cfg(test)]
 mod tests {
@@ -69,5 +76,28 @@ mod tests {
             json!({"by": "lease", "account": "uploads", "machine": 3, "machine_name": null, "session": 7, "shares": 0, "bytes": 0, "until": 1}),
         );
         is(&kept(KeptBy::GracePeriod), json!({"by": "grace_period", "shares": 0, "bytes": 0, "until": 1}));
+    }
+
+    #[test]
+    fn refusals_and_progress_are_known_by_their_kinds() {
+        let machine = || "hall".to_owned();
+        is(&ControlRefusal::NoServer, json!({"kind": "no_server"}));
+        is(
+            &ControlRefusal::NoMachine { machine: machine() },
+            json!({"kind": "no_machine", "machine": "hall"}),
+        );
+        is(
+            &ControlRefusal::Failed { doing: RequestWork::BackingUp, why: "broken".to_owned() },
+            json!({"kind": "failed", "doing": "backing_up", "why": "broken"}),
+        );
+        let why = RevokeError::Used(wire::MachineId(3));
+        is(&ControlRefusal::Revoke { why }, json!({"kind": "revoke", "why": {"Used": 3}}));
+        is(
+            &ControlProgress::Behind { machine: machine(), entries: None },
+            json!({"kind": "behind", "machine": "hall", "entries": null}),
+        );
+        let at = backup::BackupProgress::Pruning;
+        is(&ControlProgress::Backup { at }, json!({"kind": "backup", "at": {"kind": "pruning"}}));
+        is(&ControlNote::NotFlushed, json!("not_flushed"));
     }
 }

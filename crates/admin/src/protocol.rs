@@ -2,6 +2,8 @@
 //! JSON too, progress first.
 
 use crate::cluster::Invitation;
+use crate::progress::{ControlNote, ControlProgress};
+use crate::refusal::ControlRefusal;
 use crate::stored::SharesRequest;
 use backup::BackupOrder;
 use serde::{Deserialize, Serialize};
@@ -49,14 +51,14 @@ pub enum ControlRequest {
 /// A line of the answer.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ControlReply {
-    /// How far the machine is, for people.
-    Progress(String),
-    /// A remark for people, with any answer.
-    Note(String),
+    /// How far the machine is.
+    Progress(ControlProgress),
+    /// A remark, with any answer.
+    Note(ControlNote),
     /// The answer, in the type of the request: each request has a type of its own.
     Answer(Value),
     /// There is no answer, for this reason.
-    Failed(String),
+    Failed(ControlRefusal),
 }
 
 impl ControlRequest {

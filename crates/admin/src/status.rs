@@ -39,6 +39,8 @@ pub struct StatusReport {
     pub calls_waiting: Vec<CallReport>,
     /// Salvages that are kept: `leasehold salvage list`.
     pub salvaged: usize,
+    /// The servers list this machine as one of them, and its server does not run.
+    pub lacks_server: bool,
     /// Quarantined data of servers on this machine.
     pub quarantined: Vec<String>,
     /// Where others are likely to reach this machine's server.
@@ -152,7 +154,7 @@ pub struct ServerReport {
     /// Bytes of the server's rows on disk.
     pub store_bytes: u64,
     /// Flipped bits that were found in them, and repaired, since the start.
-    pub store_mended: u64,
+    pub store_repaired: u64,
     /// The disk is full: rows wait in memory and in the log until there is room.
     pub disk_full: bool,
     /// How the scrub stands. `None`: the database of shares cannot be read.

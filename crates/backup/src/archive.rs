@@ -11,7 +11,7 @@
 //! keys of the cluster.
 
 use crate::error::{BackupError, io};
-use crate::format::{self, About, Reader};
+use crate::format::{self, About, BackupReader};
 use crate::hash_chain::ChainError;
 use crate::name;
 use bytes::Bytes;
@@ -114,7 +114,7 @@ impl Archive {
     }
 
     /// Opens a backup. Its rows must have this program's format.
-    pub(crate) fn read(&self, name: &str) -> Result<(Reader<BufReader<File>>, About), BackupError> {
+    pub(crate) fn read(&self, name: &str) -> Result<(BackupReader<BufReader<File>>, About), BackupError> {
         let path = self.backup(name);
         let file = File::open(&path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => {
@@ -122,7 +122,7 @@ impl Archive {
             }
             _ => io("open", &path)(error),
         })?;
-        let opened = Reader::new(BufReader::with_capacity(1 << 20, file));
+        let opened = BackupReader::new(BufReader::with_capacity(1 << 20, file));
         let (reader, about) = opened.map_err(|error| broken(&path, error))?;
         match about.rows {
             raft::FORMAT => Ok((reader, about)),

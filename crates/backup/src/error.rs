@@ -3,7 +3,7 @@
 use crate::format;
 use data_dir::DataError;
 use raft::GroupError;
-use raft::StoreError;
+use raft::RowStoreError;
 use std::path::{Path, PathBuf};
 
 /// An error of a backup or restore.
@@ -144,7 +144,7 @@ pub enum BackupError {
     Data(#[from] DataError),
     /// An error of the rows.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] RowStoreError),
     /// An error of the directory's state.
     #[error(transparent)]
     Group(#[from] GroupError),

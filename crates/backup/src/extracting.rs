@@ -9,6 +9,7 @@
 use crate::archive::{Archive, broken};
 use crate::error::{BackupError, io};
 use crate::made::FilePart;
+use crate::progress::RestoreProgress;
 use crate::tree::Tree;
 use directory::{Corrupt, Directory};
 use ident::FileId;
@@ -92,7 +93,10 @@ pub struct SkippedParts {
 }
 
 /// Extracts a file, or a directory with its whole tree, from a backup.
-pub fn extract(order: &Extracting, progress: &mut dyn FnMut(&str)) -> Result<ExtractReport, BackupError> {
+pub fn extract(
+    order: &Extracting,
+    progress: &mut dyn FnMut(&RestoreProgress),
+) -> Result<ExtractReport, BackupError> {
     let archive = Archive::open_to_read(&order.dir)?;
     let name = archive.choose(order.name.as_deref())?;
     let to = std::path::absolute(&order.to).map_err(io("find", &order.to))?;
@@ -131,7 +135,7 @@ impl ExtractState {
         archive: &Archive,
         name: &str,
         rows_at: &Path,
-        progress: &mut dyn FnMut(&str),
+        progress: &mut dyn FnMut(&RestoreProgress),
     ) -> Result<ExtractState, BackupError> {
         let (mut reader, _) = archive.read(name)?;
         let file = archive.backup(name);
@@ -144,7 +148,7 @@ impl ExtractState {
             store.fill(rows)?;
             if told.elapsed() >= PROGRESS_EVERY {
                 told = Instant::now();
-                progress(&format!("{read} rows of metadata"));
+                progress(&RestoreProgress::RowsRead { rows: read });
             }
         }
         let directory = Directory::open(&store, Versions::KNOWN).map_err(GroupError::state)?;

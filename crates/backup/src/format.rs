@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! backup   a chain (`LHBACKUP`) of a Frame each
-//! copy     LHCOPY · format (u16 LE) · share (16) · length (u32 LE) · BLAKE3 of the body · BLAKE3 of all this · the body
+//! copy     LHCOPY · format (u16 LE) · share (16) · length (u32 LE) · BLAKE3 of the body
+//!          · BLAKE3 of all this · the body
 //! ```
 //!
 //! The last frame is marked as the last.
@@ -47,17 +48,17 @@ pub(crate) struct About {
 }
 
 /// Writes a backup.
-pub(crate) struct Writer<W> {
+pub(crate) struct BackupWriter<W> {
     chain: hash_chain::Writer<W>,
     rows: u64,
 }
 
-impl<W: Write> Writer<W> {
+impl<W: Write> BackupWriter<W> {
     /// Begins a backup with its description.
-    pub(crate) fn new(out: W, about: About) -> io::Result<Writer<W>> {
+    pub(crate) fn new(out: W, about: About) -> io::Result<BackupWriter<W>> {
         let mut chain = hash_chain::Writer::new(out, MAGIC, FORMAT)?;
         chain.frame(&Frame::About(about))?;
-        Ok(Writer { chain, rows: 0 })
+        Ok(BackupWriter { chain, rows: 0 })
     }
 
     /// Writes the next rows.
@@ -74,17 +75,17 @@ impl<W: Write> Writer<W> {
 }
 
 /// Reads a backup.
-pub(crate) struct Reader<R> {
+pub(crate) struct BackupReader<R> {
     chain: hash_chain::Reader<R>,
     rows: u64,
 }
 
-impl<R: Read> Reader<R> {
+impl<R: Read> BackupReader<R> {
     /// Opens a backup and reads its description.
-    pub(crate) fn new(from: R) -> Result<(Reader<R>, About), ChainError> {
+    pub(crate) fn new(from: R) -> Result<(BackupReader<R>, About), ChainError> {
         let mut chain = hash_chain::Reader::new(from, MAGIC, FORMAT)?;
         match chain.frame()? {
-            Frame::About(about) => Ok((Reader { chain, rows: 0 }, about)),
+            Frame::About(about) => Ok((BackupReader { chain, rows: 0 }, about)),
             _ => Err(ChainError::Code),
         }
     }
@@ -140,13 +141,13 @@ mod tests {
     }
 
     fn written(rows: &[Vec<Row>]) -> Vec<u8> {
-        let mut writer = Writer::new(Vec::new(), about()).unwrap();
+        let mut writer = BackupWriter::new(Vec::new(), about()).unwrap();
         rows.iter().for_each(|rows| writer.rows(rows.clone()).unwrap());
         writer.finish().unwrap().0
     }
 
     fn read(bytes: &[u8]) -> Result<Vec<Vec<Row>>, ChainError> {
-        let (mut reader, about_it) = Reader::new(bytes)?;
+        let (mut reader, about_it) = BackupReader::new(bytes)?;
         assert_eq!(about_it, about());
         let mut all = Vec::new();
         while let Some(rows) = reader.rows()? {

@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! file     magic (8) · format (u32 LE) · frames
-//! frame    length (u32 LE) · a value in postcard · BLAKE3 of the hash before, the length and the value
+//! frame    length (u32 LE) · a value in postcard
+//!          · BLAKE3 of the hash before, the length and the value
 //! ```
 //!
 //! The hash before the first frame is that of the bytes before it.

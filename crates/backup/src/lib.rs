@@ -18,6 +18,7 @@ pub mod hash_chain;
 mod made;
 mod making;
 mod name;
+mod progress;
 mod restoring;
 mod schedule;
 mod tree;
@@ -27,6 +28,7 @@ pub use error::BackupError;
 pub use extracting::{ExtractReport, Extracting, LostFile, SkippedParts, extract};
 pub use made::FilePart;
 pub use making::{Source, run};
+pub use progress::{BackupProgress, RestoreProgress};
 pub use restoring::{RestoreReport, Restoring, list, restore};
 pub use schedule::BackupSchedule;
 

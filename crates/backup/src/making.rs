@@ -2,12 +2,11 @@
 
 use crate::archive::Archive;
 use crate::error::{BackupError, io};
-use crate::format::{About, Writer};
+use crate::format::{About, BackupWriter};
 use crate::name;
-use crate::{BackupOrder, BackupReport, UncopiedShare};
+use crate::{BackupOrder, BackupProgress, BackupReport, UncopiedShare};
 use bytes::Bytes;
 use directory::CertificateAuthority;
-use figures::size;
 use namespace::ShareId;
 use os::utc_secs;
 use raft::Group;
@@ -50,13 +49,13 @@ pub struct Source<'a> {
 pub fn run(
     source: &Source<'_>,
     order: &BackupOrder,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&BackupProgress),
 ) -> Result<BackupReport, BackupError> {
     let begun = Instant::now();
     let authority = &source.authority;
     let mut archive = Archive::open_to_write(&order.dir, &authority.cluster)?;
     if !(source.flush)() {
-        progress("what this machine has changed within the last seconds may not be in the backup");
+        progress(&BackupProgress::NotFlushed);
     }
     let mut made = None;
     for _ in 0..ATTEMPTS {
@@ -71,12 +70,12 @@ pub fn run(
                 made = Some(report);
                 break;
             }
-            None => progress("content was deleted on other servers meanwhile; once more"),
+            None => progress(&BackupProgress::Again),
         }
     }
     let mut report = made.ok_or(BackupError::Gone)?;
     if let Some(keep) = order.keep {
-        progress("removing what is not kept any more");
+        progress(&BackupProgress::Pruning);
         (report.removed, report.removed_shares) = archive.prune(keep)?;
     }
     report.ms = begun.elapsed().as_millis() as u64;
@@ -87,7 +86,7 @@ pub fn run(
 struct Making<'a> {
     source: &'a Source<'a>,
     archive: &'a mut Archive,
-    progress: &'a mut dyn FnMut(&str),
+    progress: &'a mut dyn FnMut(&BackupProgress),
 }
 
 impl Making<'_> {
@@ -106,7 +105,7 @@ impl Making<'_> {
         let mut report = BackupReport { name: name.clone(), files, ..BackupReport::default() };
         let new = self.archive.backup(&format!("{name}.new"));
         let file = BufWriter::with_capacity(1 << 20, self.archive.begin(&name)?);
-        let mut writer = Writer::new(file, about).map_err(io("write", &new))?;
+        let mut writer = BackupWriter::new(file, about).map_err(io("write", &new))?;
         let mut copies = Copies::default();
         let (mut after, mut rows, mut told): (Option<Vec<u8>>, u64, _) = (None, 0, Instant::now());
         loop {
@@ -180,11 +179,8 @@ impl Making<'_> {
     fn tell(&mut self, told: &mut Instant, rows: u64, report: &BackupReport) {
         if told.elapsed() >= PROGRESS_EVERY {
             *told = Instant::now();
-            let BackupReport { shares, new_shares, new_bytes, .. } = report;
-            (self.progress)(&format!(
-                "{rows} rows, {shares} shares, of which {new_shares} are new ({})",
-                size(*new_bytes)
-            ));
+            let BackupReport { shares, new_shares, new_bytes, .. } = *report;
+            (self.progress)(&BackupProgress::Copied { rows, shares, new_shares, new_bytes });
         }
     }
 }

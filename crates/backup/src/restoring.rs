@@ -3,8 +3,8 @@
 use crate::archive::{Archive, broken, sync_dir};
 use crate::error::{BackupError, io};
 use crate::format::About;
+use crate::progress::RestoreProgress;
 use data_dir::{DataDir, Identity, replace_file};
-use figures::size;
 use namespace::ShareId;
 use os::utc_secs;
 use raft::Restored;
@@ -59,7 +59,10 @@ pub fn list(dir: &Path) -> Result<Vec<String>, BackupError> {
 
 /// Makes a data directory from a backup: that of the machine which founded the cluster, as its only
 /// server.
-pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<RestoreReport, BackupError> {
+pub fn restore(
+    order: &Restoring,
+    progress: &mut dyn FnMut(&RestoreProgress),
+) -> Result<RestoreReport, BackupError> {
     let archive = Archive::open_to_read(&order.dir)?;
     let name = archive.choose(order.name.as_deref())?;
     let (mut reader, about) = archive.read(&name)?;
@@ -87,8 +90,8 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
             }
             if told.elapsed() >= PROGRESS_EVERY {
                 told = Instant::now();
-                let RestoreReport { rows, shares, bytes, .. } = &filling.report;
-                progress(&format!("{rows} rows, {shares} shares ({})", size(*bytes)));
+                let RestoreReport { rows, shares, bytes, .. } = filling.report;
+                progress(&RestoreProgress::Restored { rows, shares, bytes });
             }
         }
         filling.report.rows += rows.len() as u64;
@@ -98,7 +101,7 @@ pub fn restore(order: &Restoring, progress: &mut dyn FnMut(&str)) -> Result<Rest
     if let (Some(first), false) = (report.lost.first(), order.incomplete) {
         return Err(BackupError::Incomplete { count: report.lost.len(), first: first.clone() });
     }
-    progress("writing the rest");
+    progress(&RestoreProgress::Finishing);
     let About { time, authority: (key, certificate), .. } = about;
     restored.finish(time, utc_secs())?;
     sync_dir(&server)?;

@@ -1,7 +1,7 @@
 //! Scheduled backups while a machine is up.
 
 use crate::archive::Archive;
-use crate::{BackupError, BackupOrder, BackupReport, UncopiedShare, name};
+use crate::{BackupError, BackupOrder, BackupProgress, BackupReport, UncopiedShare, name};
 use os::STOP_LOOK;
 use os::utc_secs;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ impl BackupSchedule {
     pub fn run(
         &self,
         is_stopping: impl Fn() -> bool,
-        make: impl Fn(&BackupOrder, &mut dyn FnMut(&str)) -> Result<BackupReport, BackupError>,
+        make: impl Fn(&BackupOrder, &mut dyn FnMut(&BackupProgress)) -> Result<BackupReport, BackupError>,
     ) {
         let mut next = Instant::now();
         while !is_stopping() {
@@ -37,7 +37,7 @@ impl BackupSchedule {
             if wait > Duration::ZERO {
                 continue;
             }
-            let made = make(&self.order, &mut |progress| tracing::debug!(progress, "backup"));
+            let made = make(&self.order, &mut |progress| tracing::debug!(?progress, "backup"));
             next = Instant::now() + self.every;
             match made {
                 Ok(BackupReport { name, files, shares, bytes, new_bytes, faults, .. }) => {

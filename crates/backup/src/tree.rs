@@ -8,8 +8,8 @@ use crate::archive::Archive;
 use crate::error::{BackupError, io};
 use crate::extracting::{ExtractReport, ExtractState, LostFile, PROGRESS_EVERY, SkippedParts};
 use crate::made::{FilePart, Made, Owning};
+use crate::progress::RestoreProgress;
 use directory::Found;
-use figures::size;
 use ident::FileId;
 use lru::LruCache;
 use namespace::{Extent, FileKind, Place, ShareId};
@@ -57,7 +57,7 @@ pub(crate) struct Tree<'a> {
     state: &'a ExtractState,
     incomplete: bool,
     report: ExtractReport,
-    progress: &'a mut dyn FnMut(&str),
+    progress: &'a mut dyn FnMut(&RestoreProgress),
     told: Instant,
     shares: LruCache<ShareId, Option<Vec<u8>>>,
     /// The first name of each file that has several.
@@ -73,7 +73,7 @@ impl<'a> Tree<'a> {
         state: &'a ExtractState,
         incomplete: bool,
         report: ExtractReport,
-        progress: &'a mut dyn FnMut(&str),
+        progress: &'a mut dyn FnMut(&RestoreProgress),
     ) -> Tree<'a> {
         Tree {
             archive,
@@ -281,8 +281,8 @@ impl<'a> Tree<'a> {
     fn tell(&mut self) {
         if self.told.elapsed() >= PROGRESS_EVERY {
             self.told = Instant::now();
-            let ExtractReport { files, bytes, .. } = &self.report;
-            (self.progress)(&format!("{files} files ({})", size(*bytes)));
+            let ExtractReport { files, bytes, .. } = self.report;
+            (self.progress)(&RestoreProgress::Extracted { files, bytes });
         }
     }
 }

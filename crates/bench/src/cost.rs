@@ -46,7 +46,7 @@ fn server_cpu(process: Option<u32>) -> io::Result<Duration> {
 
 /// CPU time of a whole process so far.
 pub fn process_cpu(process: u32) -> io::Result<Duration> {
-    Stat::of(process).map(|stat| stat.cpu)
+    ProcessStat::of(process).map(|stat| stat.cpu)
 }
 
 /// CPU time so far of a process and all processes below it that are still there.
@@ -56,7 +56,7 @@ pub fn cpu_of_all_below(process: u32) -> io::Result<Duration> {
         let number = entry?.file_name().to_str().and_then(|name| name.parse().ok());
         // A process may end meanwhile.
         if let Some(number) = number
-            && let Ok(stat) = Stat::of(number)
+            && let Ok(stat) = ProcessStat::of(number)
         {
             parents.insert(number, stat);
         }
@@ -74,14 +74,14 @@ pub fn cpu_of_all_below(process: u32) -> io::Result<Duration> {
 }
 
 /// The figures that the system tells of a process.
-struct Stat {
+struct ProcessStat {
     parent: u32,
     cpu: Duration,
 }
 
-impl Stat {
+impl ProcessStat {
     /// Reads the `stat` of a process: fields 4, 14 and 15, CPU time in clock ticks (Linux proc(5)).
-    fn of(process: u32) -> io::Result<Stat> {
+    fn of(process: u32) -> io::Result<ProcessStat> {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
         let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let field = |number: usize| -> u64 {
@@ -89,7 +89,7 @@ impl Stat {
         };
         let ticks = field(14) + field(15);
         let cpu = Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1));
-        Ok(Stat { parent: field(4) as u32, cpu })
+        Ok(ProcessStat { parent: field(4) as u32, cpu })
     }
 }
 

@@ -212,10 +212,10 @@ impl FloorTree {
 
     fn drop_link(&mut self, ino: u64) {
         self.node(ino).attr.links -= 1;
-        self.let_go(ino);
+        self.forget_unused(ino);
     }
 
-    fn let_go(&mut self, ino: u64) {
+    fn forget_unused(&mut self, ino: u64) {
         let node = self.node(ino);
         if node.attr.links == 0 && node.lookups == 0 {
             (node.content, node.names) = (Vec::new(), FloorNames::default());
@@ -248,7 +248,7 @@ impl Serve for Floor {
                 for of in forgotten {
                     let node = tree.node(of.node);
                     node.lookups = node.lookups.saturating_sub(of.times);
-                    tree.let_go(of.node);
+                    tree.forget_unused(of.node);
                 }
             }
             Call::GetAttr => {

@@ -1,5 +1,8 @@
 //! Benchmarks: the mount, the floor, the disk, in one run.
 //!
+//! The crate runs programs and looks at mounts from outside. Nothing of the product depends on it
+//! but the command line.
+//!
 //! Three targets do the same work in turns, so that disturbances of the machine fall on all of
 //! them:
 //!

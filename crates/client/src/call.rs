@@ -5,7 +5,7 @@ use bytes::Bytes;
 use ident::FileId;
 use lease::Label;
 use namespace::{
-    AttributeChange, FileSpec, LockChange, LockKind, LockRange, LockSpace, RenameMode, XattrMode,
+    AttributeChange, FileSpec, LockChange, LockKind, LockRange, LockSpace, RenameMode, Replaced, XattrMode,
 };
 
 use crate::Upto;
@@ -15,11 +15,13 @@ use crate::Upto;
 #[derive(Clone, Debug)]
 pub enum Call {
     Lookup(Lookup),
+    Find(Find),
     Spellings(Spellings),
     Parent(Parent),
     Links(Links),
     Stat(Stat),
     Glance(Glance),
+    Peek(Peek),
     Access(Access),
     ReadLink(ReadLink),
     Create(Create),
@@ -52,9 +54,9 @@ impl Call {
     /// Its name for people.
     pub(crate) fn name(&self) -> &'static str {
         match self {
-            Call::Lookup { .. } | Call::Spellings { .. } => "lookup",
+            Call::Lookup { .. } | Call::Find { .. } | Call::Spellings { .. } => "lookup",
             Call::Parent { .. } | Call::Links { .. } => "lookup",
-            Call::Stat { .. } | Call::Glance { .. } => "stat",
+            Call::Stat { .. } | Call::Glance { .. } | Call::Peek { .. } => "stat",
             Call::Access { .. } => "access",
             Call::ReadLink { .. } => "readlink",
             Call::Create { .. } => "create",
@@ -89,6 +91,7 @@ impl Call {
     pub fn file(&self) -> Option<&FileId> {
         match self {
             Call::Lookup(Lookup { dir: file, .. })
+            | Call::Find(Find { dir: file, .. })
             | Call::Spellings(Spellings { dir: file, .. })
             | Call::Parent(Parent { dir: file })
             | Call::Create(Create { dir: file, .. })
@@ -99,6 +102,7 @@ impl Call {
             | Call::Links(Links { file })
             | Call::Stat(Stat { file })
             | Call::Glance(Glance { file })
+            | Call::Peek(Peek { file })
             | Call::Access(Access { file, .. })
             | Call::ReadLink(ReadLink { file })
             | Call::SetAttributes(SetAttributes { file, .. })
@@ -141,12 +145,14 @@ impl Call {
             | Call::SetXattr { .. }
             | Call::RemoveXattr { .. } => true,
             Call::Lookup { .. }
+            | Call::Find { .. }
             | Call::Spellings { .. }
             | Call::Cover { .. }
             | Call::Parent { .. }
             | Call::Links { .. }
             | Call::Stat { .. }
             | Call::Glance { .. }
+            | Call::Peek { .. }
             | Call::ReadLink { .. }
             | Call::Close { .. }
             | Call::Read { .. }
@@ -166,6 +172,13 @@ impl Call {
 /// Finds `label` in `dir`: [`crate::Reply::Node`], or [`crate::Reply::Glimpsed`].
 #[derive(Clone, Debug)]
 pub struct Lookup {
+    pub dir: FileId,
+    pub label: Label,
+}
+
+/// Finds `label` in `dir` and takes the content from nobody: [`crate::Reply::Found`].
+#[derive(Clone, Debug)]
+pub struct Find {
     pub dir: FileId,
     pub label: Label,
 }
@@ -197,9 +210,17 @@ pub struct Stat {
 }
 
 /// The same for a caller that looks only at a file's kind, mode and owner:
-/// [`crate::Reply::Passing`].
+/// [`crate::Reply::Uncached`].
 #[derive(Clone, Debug)]
 pub struct Glance {
+    pub file: FileId,
+}
+
+/// The stat of `file`, for a caller that takes nothing from another machine: [`crate::Reply::Stat`]
+/// under leases, or [`crate::Reply::Uncached`] if another machine may be changing the file. That
+/// machine tells what it has.
+#[derive(Clone, Debug)]
+pub struct Peek {
     pub file: FileId,
 }
 
@@ -222,34 +243,44 @@ pub struct Create {
     pub dir: FileId,
     pub label: Label,
     pub spec: FileSpec,
-    pub open: Option<lease::Open>,
+    pub open: Option<lease::OpenModes>,
 }
 
-/// Links `file` once more: [`crate::Reply::Node`].
+/// Links `file` once more: [`crate::Reply::Node`]. The file that `replaced` names loses its name to
+/// this one, in the same step.
 #[derive(Clone, Debug)]
 pub struct Link {
     pub file: FileId,
     pub dir: FileId,
     pub label: Label,
+    pub replaced: Option<Box<Replaced>>,
 }
 
-/// unlink; rmdir if `directory`: [`crate::Reply::Nothing`] or [`crate::Reply::Lingers`].
+/// unlink; rmdir if `directory`: [`crate::Reply::Nothing`] or [`crate::Reply::Lingers`]. With
+/// `pending` the deletion of this name is carried out that is pending for that file:
+/// [`namespace::Error::AnotherFile`] if the name is another's, and [`namespace::Error::Invalid`] if
+/// no deletion is pending.
 #[derive(Clone, Debug)]
 pub struct Unlink {
     pub dir: FileId,
     pub label: Label,
+    pub pending: Option<FileId>,
     pub directory: bool,
 }
 
 /// Renames: [`crate::Reply::Nothing`] or [`crate::Reply::Lingers`]. `whiteout` leaves a whiteout in
-/// the old place, as overlays want it.
+/// the old place, as overlays want it. `source` is the file that is meant, if the caller means one,
+/// and `replaced` the one that may lose its name: [`namespace::Error::AnotherFile`], if a name is
+/// another file's.
 #[derive(Clone, Debug)]
 pub struct Rename {
     pub from_dir: FileId,
     pub from: Label,
+    pub source: Option<FileId>,
     pub to_dir: FileId,
     pub to: Label,
     pub mode: RenameMode,
+    pub replaced: Option<Box<Replaced>>,
     pub whiteout: bool,
 }
 
@@ -270,19 +301,20 @@ pub struct SetAttributes {
 #[derive(Clone, Debug)]
 pub struct OpenFile {
     pub file: FileId,
-    pub open: lease::Open,
+    pub open: lease::OpenModes,
     pub mask: u8,
 }
 
 /// Has the machine hold the content and the locks of `file` for clients of the front door that
 /// cache it: [`crate::Reply::Covered`]. With `write` the machine holds them to write, unless
-/// another may have the file open. With `xattr` the extended attribute takes the place of both.
-/// From then on [`crate::Invalidation::Caching`] says what they may
-/// keep.
+/// another may have the file open. A caller that is about to empty the file says so, and then the
+/// content is taken from all others at once. With `xattr` the extended attribute takes the place of
+/// both. From then on [`crate::Invalidation::Caching`] says what they may keep.
 #[derive(Clone, Debug)]
 pub struct Cover {
     pub file: FileId,
     pub write: bool,
+    pub empties: bool,
     pub xattr: Option<Label>,
 }
 
@@ -305,7 +337,7 @@ pub struct Accessed {
 #[derive(Clone, Debug)]
 pub struct Close {
     pub file: FileId,
-    pub open: lease::Open,
+    pub open: lease::OpenModes,
 }
 
 /// Reads: [`crate::Reply::Data`], shorter at the end of the file.
@@ -449,7 +481,7 @@ macro_rules! calls {
     };
 }
 
-calls! { Lookup Spellings Parent Links Stat Glance Access ReadLink Create Link Unlink Rename SetAttributes OpenFile Cover SetDisposition Accessed Close Read Write Allocate Seek Sync List GetXattr ListXattrs SetXattr RemoveXattr Lock GetLock }
+calls! { Lookup Find Spellings Parent Links Stat Glance Peek Access ReadLink Create Link Unlink Rename SetAttributes OpenFile Cover SetDisposition Accessed Close Read Write Allocate Seek Sync List GetXattr ListXattrs SetXattr RemoveXattr Lock GetLock }
 
 impl From<SyncAll> for Call {
     fn from(_: SyncAll) -> Call {

@@ -66,7 +66,7 @@ pub struct Client {
     /// Leases that are to be released and cannot be yet.
     pub(crate) revocations: Revocations,
     /// Files whose content ping-pongs.
-    pub(crate) passing: PingPongFiles,
+    pub(crate) ping_pong: PingPongFiles,
     /// A call is being tried on values reported for this one try, without a lease.
     pub(crate) is_told: bool,
     /// The order in which files are forgotten.
@@ -86,6 +86,8 @@ pub struct Client {
     pub(crate) unsaved: BTreeSet<FileId>,
     pub(crate) unsaved_any: bool,
     pub(crate) covered: CoveredFiles,
+    /// When an update here last freed space: the latest deletion, or content that was cut off.
+    pub(crate) freed: Option<Time>,
 }
 
 impl Client {
@@ -101,7 +103,7 @@ impl Client {
             calls: Calls::default(),
             next_number: 0,
             revocations: Revocations::default(),
-            passing: PingPongFiles::default(),
+            ping_pong: PingPongFiles::default(),
             is_told: false,
             hand: EvictionClock::default(),
             reopening: BTreeMap::new(),
@@ -112,6 +114,7 @@ impl Client {
             unsaved: BTreeSet::new(),
             unsaved_any: false,
             covered: CoveredFiles::default(),
+            freed: None,
         }
     }
 
@@ -157,12 +160,12 @@ impl Client {
         self.read_clock(now, out);
         // Trap: a host without caching front doors answers a revocation at once. Each batch of
         // evictions would then start the next one from within.
-        let may_evict = !matches!(input, Input::Yielded { .. });
+        let may_evict = !matches!(input, Input::Revoked { .. });
         match input {
             Input::Greeting(server) => self.servers.get_mut(server).term.greet(now.time),
             Input::Message(server, message) => self.on_message(now, server, message, out),
             Input::Stored { upload, result } => self.on_stored(now, upload, result, out),
-            Input::Yielded { number, kept } => self.on_yielded(now, number, &kept, out),
+            Input::Revoked { number, kept } => self.on_revoked(now, number, &kept, out),
             Input::Forgotten(files) => self.on_forgotten(now, files, out),
             Input::Tick => self.on_tick(now, out),
         }
@@ -232,6 +235,11 @@ impl Client {
         self.publishing.dirty_bytes()
     }
 
+    /// The last number that [`Client::number`] gave.
+    pub(crate) fn last_number(&self) -> u64 {
+        self.next_number
+    }
+
     pub(crate) fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
@@ -253,7 +261,7 @@ impl Client {
 
     /// Ends every input: sends what is due, and asks for more of what is low.
     fn tidy(&mut self, now: Now, out: &mut Vec<Output>) {
-        self.yield_recalled(now, out);
+        self.revoke_recalled(now, out);
         if !self.publishing.unneeded.is_empty() {
             out.push(Output::Unneeded(std::mem::take(&mut self.publishing.unneeded)));
         }

@@ -11,7 +11,7 @@
 
 use crate::calls::WaitingFor;
 use crate::client::Client;
-use crate::server::{OperationLog, ServerId};
+use crate::server::{OperationLog, Refusals, ServerId};
 use crate::{Call, Lost};
 use namespace::{ContentChange, Error, Operation, ShareId, operation};
 use std::collections::BTreeSet;
@@ -103,15 +103,15 @@ impl Continuation {
         match message {
             // The server has forgotten entries that it had acknowledged. The rest of the log
             // depends on them.
-            ToClient::Resumed { through, .. } if *through < self.log.applied() => Heard::Over,
-            ToClient::Resumed { through, rejected, .. } => {
+            ToClient::Resumed { up_to, .. } if *up_to < self.log.applied() => Heard::Over,
+            ToClient::Resumed { up_to, rejected, forgotten, .. } => {
                 self.log.skip_sending();
-                self.acknowledge(*through, rejected);
+                self.acknowledge(*up_to, Refusals { of: rejected, forgotten: *forgotten });
                 self.log.rewind();
                 if self.is_done() { Heard::Done } else { Heard::GoesOn }
             }
-            ToClient::Applied { through, rejected } => {
-                self.acknowledge(*through, rejected);
+            ToClient::Applied { up_to, rejected, forgotten } => {
+                self.acknowledge(*up_to, Refusals { of: rejected, forgotten: *forgotten });
                 if self.is_done() { Heard::Done } else { Heard::Nothing }
             }
             ToClient::Opened { .. } | ToClient::Fenced => Heard::Over,
@@ -119,8 +119,8 @@ impl Continuation {
         }
     }
 
-    fn acknowledge(&mut self, through: u64, rejected: &[(u64, Error)]) {
-        let refused = self.log.acknowledge(through, rejected);
+    fn acknowledge(&mut self, up_to: u64, refusals: Refusals<'_>) {
+        let refused = self.log.acknowledge(up_to, refusals);
         self.refused.extend(refused.into_iter().filter(|refused| crate::salvage::is_loss(&refused)));
     }
 
@@ -190,9 +190,9 @@ mod tests {
         (first, entries, shares)
     }
 
-    fn resumed(through: u64) -> ToClient {
+    fn resumed(up_to: u64) -> ToClient {
         let (rejected, space, version) = (Vec::new(), Space::default(), Version::NEWEST);
-        ToClient::Resumed { through, rejected, space, term_ms: 30_000, version }
+        ToClient::Resumed { up_to, rejected, forgotten: 0, space, term_ms: 30_000, version }
     }
 
     #[test]
@@ -220,8 +220,8 @@ mod tests {
                 };
                 assert_eq!((*said, entries.len() as u64), (first, continuation.log.last() - first + 1));
             }
-            let through = continuation.log.last();
-            let applied = ToClient::Applied { through, rejected: vec![(through, Error::Invalid)] };
+            let up_to = continuation.log.last();
+            let applied = ToClient::Applied { up_to, rejected: vec![(up_to, Error::Invalid)], forgotten: 0 };
             assert_eq!(continuation.hear(&applied), Heard::Done);
         }
     }

@@ -54,8 +54,8 @@ pub enum Input {
         /// BLAKE3 of each piece's ciphertext, in order, or the error.
         result: Result<Vec<[u8; 32]>, Error>,
     },
-    /// Front doors have revoked the items of an [`Output::Yield`], as far as they could.
-    Yielded {
+    /// Front doors have revoked the items of an [`Output::Revoke`], as far as they could.
+    Revoked {
         /// The number of that output.
         number: u64,
         /// Files of which a front door keeps something that was offered.
@@ -95,13 +95,13 @@ pub enum Output {
     /// Content in shares is read from the host's own copy. The host keeps the bytes of each share
     /// of an upload, until the share is settled or not needed.
     Salvage(Salvage),
-    /// Revoke these items, then give [`Input::Yielded`].
+    /// Revoke these items, then give [`Input::Revoked`].
     ///
     /// Front doors have cached them under leases that are recalled, or the server is about to
     /// change them. The client holds the leases until then, because a call that holds kernel locks
     /// may wait for an answer under them. Answers under way at the same time may put an item into a
     /// cache again. So it is revoked once more after that.
-    Yield {
+    Revoke {
         /// The number of this revocation.
         number: u64,
         /// The items to revoke.
@@ -110,7 +110,7 @@ pub enum Output {
         offered: Vec<Invalidation>,
     },
     /// Revoke this item: no lease covers it any more.
-    Invalidate(Invalidation),
+    RevokeUncovered(Invalidation),
 }
 
 /// An item that front doors remove from their caches.

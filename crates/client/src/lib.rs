@@ -1,5 +1,7 @@
 //! The client's state machine: a machine's single holder of leases.
 //!
+//! The crate cannot reach connections, disks, clocks, threads and the directory.
+//!
 //! The client decides and does operations that its leases cover, and logs them. The server replays
 //! the log later (Farsite §2.3, §6). [`Client`] is pure. Calls, messages and the time come in.
 //! Answers, messages and actions for the host go out.

@@ -2,9 +2,8 @@
 
 use crate::client::Client;
 use crate::leases::Flushing;
-use crate::server::{Allowance, Opening, ServerId};
+use crate::server::{Allowance, Opening, Refusals, ServerId};
 use crate::{Now, Output};
-use namespace::Error;
 use wire::ToClient;
 
 impl Client {
@@ -20,9 +19,9 @@ impl Client {
         | ToClient::Reported { number, .. }
         | ToClient::Shipped { number, .. } = &message
             && session.is_connected()
-            && let Some(through) = session.requests.applied_by(*number)
+            && let Some(up_to) = session.requests.applied_by(*number)
         {
-            self.on_applied(server, through, &[], out);
+            self.on_applied(server, up_to, Refusals::default(), out);
         }
         let session = self.servers.get_mut(server);
         match message {
@@ -34,11 +33,11 @@ impl Client {
                 let opening = Opening { term_ms, inodes: inodes.0..inodes.1, allowance };
                 self.on_opened(now, server, opening, out);
             }
-            ToClient::Resumed { through, rejected, space, term_ms, version } => {
+            ToClient::Resumed { up_to, rejected, forgotten, space, term_ms, version } => {
                 // Updates in the log already carry the version that decided them.
                 session.version = version;
                 session.learn_space(now.time, space);
-                self.on_resumed(server, through, &rejected, term_ms, out);
+                self.on_resumed(server, (up_to, Refusals { of: &rejected, forgotten }), term_ms, out);
             }
             // The host keeps receipts for its greetings.
             ToClient::Receipt(_) => {}
@@ -51,7 +50,7 @@ impl Client {
             }
             ToClient::Granted { number, grants, gone } => {
                 for grant in grants {
-                    if self.servers.get(server).is_letting_go(&grant.file) {
+                    if self.servers.get(server).is_releasing(&grant.file) {
                         continue;
                     }
                     self.learn_grant(server, grant);
@@ -63,7 +62,7 @@ impl Client {
                 self.gone(server, gone);
                 self.on_reported(now, server, number, values);
             }
-            ToClient::Shipped { number, result } => self.on_shipped(server, number, result),
+            ToClient::Shipped { number, result } => self.on_shipped(now, server, number, result),
             ToClient::Elsewhere { number, region, epoch, server: next } => {
                 self.on_elsewhere(region, epoch, next, out);
                 self.granted(server, number);
@@ -72,11 +71,13 @@ impl Client {
             ToClient::Flush { number, file, field } => {
                 self.on_flush(now, (server, number), file, &field, out)
             }
-            ToClient::FlushThrough { number, file } => {
-                self.on_flush_content(now, Flushing { server, number, file, through: true }, out);
+            ToClient::WriteThrough { number, file } => {
+                self.on_flush_content(now, Flushing { server, number, file, write_through: true }, out);
             }
-            ToClient::Heard { file, through, goes_on } => self.on_heard(server, &file, through, goes_on),
-            ToClient::Applied { through, rejected } => self.on_applied(server, through, &rejected, out),
+            ToClient::Heard { file, up_to, goes_on } => self.on_heard(server, &file, up_to, goes_on),
+            ToClient::Applied { up_to, rejected, forgotten } => {
+                self.on_applied(server, up_to, Refusals { of: &rejected, forgotten }, out);
+            }
             ToClient::Reserved { dir, first, end } => {
                 session.requests.reserved(&dir);
                 if let Some(children) = self.files.get_mut(&dir).and_then(|known| known.children.as_mut()) {
@@ -94,7 +95,7 @@ impl Client {
                 session.allowance.add(bytes, files);
             }
             ToClient::Extents { number, file, from, to, extents, inline } => {
-                self.learn_extents(&file, from, to, extents, inline);
+                self.learn_extents(now, (number, &file), (from, to), (extents, inline), out);
                 self.granted(server, number);
             }
         }
@@ -104,13 +105,13 @@ impl Client {
     pub(crate) fn on_applied(
         &mut self,
         server: ServerId,
-        through: u64,
-        rejected: &[(u64, Error)],
+        up_to: u64,
+        refusals: Refusals<'_>,
         out: &mut Vec<Output>,
     ) {
         let session = self.servers.get_mut(server);
-        let refused = session.acknowledge(through, rejected);
-        while let Some((_, file)) = session.tombstones.pop(through) {
+        let refused = session.acknowledge(up_to, refusals);
+        while let Some((_, file)) = session.tombstones.pop(up_to) {
             if let Some(known) = self.files.get_mut(&file).filter(|known| known.gone) {
                 known.buried = true;
                 if known.handles.is_none() {
@@ -118,7 +119,7 @@ impl Client {
                 }
             }
         }
-        self.settle_content(server, through);
+        self.settle_content(server, up_to);
         self.refused(server, refused, out);
     }
 }

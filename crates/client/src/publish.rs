@@ -272,8 +272,8 @@ impl Client {
     }
 
     /// Settles publications that the server has: all entries of its log up to `through`.
-    pub(crate) fn settle_content(&mut self, server: ServerId, through: u64) {
-        while let Some(publication) = self.servers.get_mut(server).publications.acknowledge(through) {
+    pub(crate) fn settle_content(&mut self, server: ServerId, up_to: u64) {
+        while let Some(publication) = self.servers.get_mut(server).publications.acknowledge(up_to) {
             let Publication { file, shares, .. } = publication;
             self.publishing.settled.extend(shares);
             // While a later publication is under way, the server's extents differ from those here.
@@ -286,6 +286,7 @@ impl Client {
     /// Forgets all but the head of content that no program has open and that the server has as it
     /// is here. The kernel keeps the pages. After a later publication this is called again.
     fn close_content(&mut self, file: &FileId) {
+        let number = self.last_number();
         let Some(known) = self.files.get_mut(file) else { return };
         if let KnownContent::Open(content) = &known.content
             && known.handles.is_none()
@@ -295,6 +296,7 @@ impl Client {
             && content.held_bytes() == 0
         {
             known.content = KnownContent::Head(content.head(), None);
+            known.content_since = number;
         }
     }
 }
@@ -371,6 +373,8 @@ mod tests {
                 to,
                 mode: RenameMode::Replace,
                 whiteout: false,
+                source: None,
+                replaced: None,
             });
             client.call(at(3), &Cred::default(), call, &mut out);
             let asked = |out: &[Output]| {
@@ -393,11 +397,11 @@ mod tests {
             }
             // Front doors revoke the names without a lease.
             let gone = out.iter().find_map(|output| match output {
-                Output::Yield { number, .. } => Some(*number),
+                Output::Revoke { number, .. } => Some(*number),
                 _ => None,
             });
             gone.into_iter().for_each(|number| {
-                client.handle(at(6), Input::Yielded { number, kept: Default::default() }, &mut out)
+                client.handle(at(6), Input::Revoked { number, kept: Default::default() }, &mut out)
             });
             assert!(matches!(asked(&out), Some((_, AskMode::Ship))), "{bytes} bytes: {out:?}");
             let said = |is_it: &dyn Fn(&ToServer) -> bool| {
@@ -422,7 +426,8 @@ mod tests {
         client.handle(at(5_000), Input::Tick, &mut out);
         let settled = |out: &[Output]| out.iter().any(|output| matches!(output, Output::Settled(_)));
         assert!(logged(&out).iter().any(is_publication) && !settled(&out), "{out:?}");
-        let applied = ToClient::Applied { through: client.server().log.last(), rejected: Vec::new() };
+        let applied =
+            ToClient::Applied { up_to: client.server().log.last(), rejected: Vec::new(), forgotten: 0 };
         client.handle(at(5_001), Input::Message(ServerId::ROOT, applied), &mut out);
         assert!(settled(&out), "{out:?}");
         assert_eq!(client.server().publications.bytes(), 0);

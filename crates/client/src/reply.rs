@@ -2,7 +2,7 @@
 
 use ident::FileId;
 use lease::Label;
-use namespace::{Conflict, Entry, Links, Stat};
+use namespace::{Attributes, Conflict, Entry, Links, Stat};
 
 /// The reply to a front door.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub enum Reply {
     Lingers(FileId),
     /// A file found or made, and its stat.
     Node(Entry, Stat),
+    /// A file found, and what no holder may be changing all the time: kind, mode and owner.
+    Found(Entry, Attributes),
     /// Everything that stat shows.
     Stat(Stat),
     /// A link's target, or an attribute's value.
@@ -25,16 +27,16 @@ pub enum Reply {
     Names(Vec<Label>),
     /// The wrapped reply was true once, and no lease says that it still is. No cache may keep it. A
     /// node's entry is leased and may be kept.
-    Passing(Box<Reply>),
+    Uncached(Box<Reply>),
     /// The binding of a name, or its absence. No lease says that it still holds, so no cache may
     /// keep the entry or the attributes.
     Glimpsed(Option<(Entry, Stat)>),
     /// The handle is open.
     ///
-    /// `keep_pages`: the pages that the kernel has cached of the file are still valid. `passing`:
+    /// `keep_pages`: the pages that the kernel has cached of the file are still valid. `uncached`:
     /// the file's content ping-pongs between machines, so reads through this handle should not be
     /// cached.
-    Opened { keep_pages: bool, passing: bool },
+    Opened { keep_pages: bool, uncached: bool },
     /// Clients of the front door may cache the content, and with `write` change it behind the
     /// cache. The machine has so many handles on the file.
     Covered { write: bool, handles: u64 },
@@ -58,7 +60,7 @@ impl Reply {
     /// The inner reply, whether or not it may be kept.
     pub fn told(self) -> Reply {
         match self {
-            Reply::Passing(reply) => *reply,
+            Reply::Uncached(reply) => *reply,
             Reply::Glimpsed(Some((entry, stat))) => Reply::Node(entry, stat),
             reply => reply,
         }
@@ -93,5 +95,5 @@ pub struct Listed {
     /// Its stat, if the caller asked for it and the client knows it without another round trip.
     pub stat: Option<Stat>,
     /// Its stat was reported, and no cache may keep it.
-    pub passing: bool,
+    pub uncached: bool,
 }

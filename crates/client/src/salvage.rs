@@ -144,9 +144,9 @@ impl Client {
     fn disown(&mut self, file: &FileId, out: &mut Vec<Output>) {
         let Some(known) = self.files.get(file) else { return };
         // A refusal concerns no locks, and the server may not have them yet.
-        let mut fields = known.to_let_go();
+        let mut fields = known.to_release();
         fields.retain(|field| !field.is_black_box() && *field != Field::Locks);
-        out.extend(known.handed_out(file).map(Output::Invalidate));
+        out.extend(known.handed_out(file).map(Output::RevokeUncovered));
         let released = fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None });
         let released: Vec<Released> = released.collect();
         self.files.release(&released);
@@ -215,6 +215,7 @@ impl Paths<'_> {
             Operation::Unlink(operation::Unlink { dir, label, .. }) => (dir, self.below(dir, label)),
             Operation::Rename(operation::Rename { to_dir, to, .. }) => (to_dir, self.below(to_dir, to)),
             Operation::Lookup(operation::Lookup { dir: file, .. })
+            | Operation::Find(operation::Find { dir: file, .. })
             | Operation::List(operation::List { dir: file })
             | Operation::Stat(operation::Stat { file })
             | Operation::Access(operation::Access { file, .. })
@@ -268,6 +269,7 @@ fn concerned(operation: &Operation) -> Vec<FileId> {
             vec![from_dir.clone(), to_dir.clone()]
         }
         Operation::Lookup { .. }
+        | Operation::Find { .. }
         | Operation::List { .. }
         | Operation::Stat { .. }
         | Operation::Access { .. }

@@ -5,7 +5,7 @@
 use crate::calls::{Caller, Stop, Waiting, WaitingFor};
 use crate::client::Client;
 use crate::knowledge::KnownFile;
-use crate::server::{Opening, ServerId, ServerSession};
+use crate::server::{Opening, Refusals, ServerId, ServerSession};
 use crate::{Call, Invalidation, Now, Output, Reply, Salvage, Ticket, call};
 use ident::FileId;
 use lease::{Held, Time};
@@ -130,7 +130,7 @@ impl Client {
         }
         self.count_leases(now);
         if is_doubtful {
-            out.push(Output::Invalidate(Invalidation::Everything));
+            out.push(Output::RevokeUncovered(Invalidation::Everything));
         }
     }
 
@@ -162,8 +162,7 @@ impl Client {
     pub(crate) fn on_resumed(
         &mut self,
         server: ServerId,
-        through: u64,
-        rejected: &[(u64, Error)],
+        (up_to, refusals): (u64, Refusals<'_>),
         term_ms: u64,
         out: &mut Vec<Output>,
     ) {
@@ -173,7 +172,7 @@ impl Client {
         }
         let Some(greeted) = session.term.take_greeting() else { return };
         session.term.resume(greeted, term_ms);
-        self.on_applied(server, through, rejected, out);
+        self.on_applied(server, up_to, refusals, out);
         self.write_all_back(server);
         self.forget_reports(server);
         let dirty_bytes = self.publishing.dirty_bytes() as u64;
@@ -185,8 +184,9 @@ impl Client {
 
     /// Ends a session that is over at the server.
     ///
-    /// No knowledge counts any more, and no update in the log will be applied. Waiting calls fail.
-    /// The client opens the programs' files again in the next session.
+    /// No knowledge counts any more, and no update in the log will be applied. Waiting calls fail,
+    /// except for those that can begin again in the next session. There the client opens the
+    /// programs' files again.
     pub(crate) fn cut_off(&mut self, now: Now, server: ServerId, out: &mut Vec<Output>) {
         if !self.servers.get_mut(server).term.end(now.time) {
             return;
@@ -197,12 +197,14 @@ impl Client {
         self.accesses.forget();
         self.keep_handles(server);
         let concerned = self.calls.iter().filter(|(_, waiting)| self.concerns(waiting, server));
-        let concerned: Vec<Ticket> = concerned.map(|(ticket, _)| ticket).collect();
+        let is_lost = !items.is_empty();
+        let concerned = concerned.map(|(ticket, waiting)| (ticket, self.begins_again(waiting, is_lost)));
+        let concerned: Vec<(Ticket, bool)> = concerned.collect();
         self.forget_session(server);
         self.count_leases(now);
         out.push(Output::Salvage(Salvage { cut_off: true, items }));
-        out.push(Output::Invalidate(Invalidation::Everything));
-        for ticket in concerned {
+        out.push(Output::RevokeUncovered(Invalidation::Everything));
+        for (ticket, begins_again) in concerned {
             let waiting = self.calls.remove(ticket).expect("it was there");
             match waiting.call {
                 _ if waiting.caller != Caller::FrontDoor => {}
@@ -210,6 +212,7 @@ impl Client {
                     self.close_lost(&file, open);
                     out.push(Output::Answer { ticket, result: Ok(Reply::Nothing) });
                 }
+                _ if begins_again => self.calls.insert(ticket, waiting.begun_anew()),
                 _ => out.push(Output::Answer { ticket, result: Err(Error::CutOff) }),
             }
         }

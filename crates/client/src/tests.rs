@@ -3,7 +3,7 @@
 use crate::server::{ServerId, ServerSession};
 use crate::{Call, Client, Input, Now, Output, Settings, call};
 use ident::FileId;
-use lease::{Field, Kind, Open, Time};
+use lease::{Field, Kind, OpenModes, Time};
 use namespace::{Attributes, ContentHead, Cred, FileKind, Timestamp};
 use wire::{FileGrant, LogEntry, Rights, Space, ToClient, ToServer, Values, Version};
 
@@ -39,8 +39,7 @@ pub(crate) fn empty(dir: &FileId) -> FileGrant {
     let time = Timestamp::default();
     let attributes =
         Attributes { kind, mode, uid: 0, gid: 0, links, ino, rdev: 0, ctime: time, btime: time, atime: time };
-    let values =
-        Values { attributes: Some(attributes), children_through: Some(u64::MAX), ..Values::default() };
+    let values = Values { attributes: Some(attributes), children_up_to: Some(u64::MAX), ..Values::default() };
     let fields = vec![(Field::Attributes, Kind::Read), (Field::Children, Kind::Read)];
     let (excluded, excluded_xattrs) = (Vec::new(), Vec::new());
     FileGrant { file: dir.clone(), whole: false, fields, excluded, excluded_xattrs, values }
@@ -63,7 +62,8 @@ pub(crate) fn writer(allowance: u64) -> (Client, FileId) {
     let grant = FileGrant { whole: true, fields: vec![(Field::Content, Kind::Write)], values, ..empty };
     let granted = ToClient::Granted { number: 1, grants: vec![grant], gone: Vec::new() };
     client.handle(at(1), Input::Message(ServerId::ROOT, granted), &mut out);
-    let open = Call::OpenFile(call::OpenFile { file: file.clone(), open: Open::posix(false, true), mask: 0 });
+    let open =
+        Call::OpenFile(call::OpenFile { file: file.clone(), open: OpenModes::posix(false, true), mask: 0 });
     client.call(at(1), &Cred::default(), open, &mut out);
     (client, file)
 }

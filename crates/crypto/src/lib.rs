@@ -1,5 +1,7 @@
 //! The cryptography: each algorithm is chosen here, once.
 //!
+//! The crate cannot reach any other of ours, nor a disk or a connection.
+//!
 //! | for | algorithm | here |
 //! | --- | --- | --- |
 //! | content | AES-256-GCM, with a key for each file | [`Cipher`] |

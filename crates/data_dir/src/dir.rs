@@ -13,6 +13,8 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use wire::{FOUNDER, MachineId};
 
 /// The small files of machines, in the order in which a joining machine gets them.
@@ -20,6 +22,10 @@ const SMALL: [&str; 6] =
     ["machine.key", "machine.crt", "authority.crt", "authority.key", "cluster.json", "machine.json"];
 /// The names that only the directory of a machine that has started contains.
 const STARTED: [&str; 3] = ["server", "shares", "salvage"];
+/// How long a process that has the directory may take to end when another one starts there.
+const ENDING: Duration = Duration::from_secs(5);
+/// How often that is looked at.
+const ENDING_LOOK: Duration = Duration::from_millis(20);
 /// The file that marks an unfinished restore into the directory.
 const RESTORING: &str = "restoring";
 
@@ -64,9 +70,11 @@ pub struct DataDir {
     path: PathBuf,
     identity: Identity,
     created: bool,
-    /// The lock, held as long as the file is open.
-    _lock: File,
+    lock: DirLock,
 }
+
+/// The lock on a data directory, held as long as any of its clones exists.
+pub(crate) type DirLock = Arc<File>;
 
 impl DataDir {
     /// Takes hold of `path`, makes it if it does not exist, and counts a start. Another process
@@ -84,7 +92,7 @@ impl DataDir {
                 DataError::Foreign { dir: path.to_path_buf() }
             });
         }
-        let lock = lock(path, purpose)?;
+        let lock = lock_soon(path, purpose)?;
         if created {
             Identity { machine: FOUNDER.0, ..Identity::default() }.keep(path)?;
             keep_format(path)?;
@@ -97,7 +105,7 @@ impl DataDir {
             identity.drawn.rotate_left(1);
             identity.drawn[REMEMBERED - 1] = drawn;
         })?;
-        Ok(DataDir { path: path.to_path_buf(), identity, created, _lock: lock })
+        Ok(DataDir { path: path.to_path_buf(), identity, created, lock: Arc::new(lock) })
     }
 
     /// Takes hold of `path` for a machine that is about to join. The directory must hold nothing
@@ -158,6 +166,11 @@ impl DataDir {
     /// The identity of this machine.
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// The lock, for whatever may write to the directory longer than this exists.
+    pub(crate) fn lock(&self) -> DirLock {
+        self.lock.clone()
     }
 
     /// Whether this call made the directory: a new cluster.
@@ -224,6 +237,17 @@ fn is_blank(path: &Path) -> Result<bool, DataError> {
                 || name.to_string_lossy().ends_with(".new")
         })
     }))
+}
+
+/// Locks as [`lock`] does. A process that is about to end gets some time for it.
+fn lock_soon(path: &Path, purpose: &str) -> Result<File, DataError> {
+    let until = Instant::now() + ENDING;
+    loop {
+        match lock(path, purpose) {
+            Err(DataError::InUse { .. }) if Instant::now() < until => std::thread::sleep(ENDING_LOOK),
+            locked => return locked,
+        }
+    }
 }
 
 fn lock(path: &Path, purpose: &str) -> Result<File, DataError> {
@@ -299,8 +323,13 @@ mod tests {
         let held = DataDir::take(dir.path(), "the first").unwrap();
         let refused = DataDir::take(dir.path(), "the second").unwrap_err();
         assert!(refused.to_string().contains("the first"), "{refused}");
-        drop(held);
+        // A process that ends meanwhile is waited for.
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(held);
+        });
         DataDir::take(dir.path(), "the second").unwrap();
+        ends.join().unwrap();
     }
 
     #[test]

@@ -42,6 +42,12 @@ pub enum DataError {
         /// The directory.
         dir: PathBuf,
     },
+    /// The machine of the directory ends.
+    #[error("nothing is written to {dir} any more, because the machine ends")]
+    Ends {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// No salvage has this number.
     #[error("nothing is kept by number {number}: leasehold salvage list says what is")]
     NoSalvage {

@@ -31,7 +31,7 @@ pub mod quarantine;
 mod server_files;
 mod small;
 
-pub use cluster::Cluster;
+pub use cluster::{Cluster, ClusterFile, ServerNews};
 pub use dir::{BegunRestore, DataDir, Joining, holder, read_small};
 pub use error::{DataError, io, missing};
 pub use identity::Identity;

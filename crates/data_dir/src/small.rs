@@ -7,6 +7,7 @@
 
 use crate::error::{DataError, io};
 use os::private;
+use parking_lot::Mutex;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -16,8 +17,17 @@ pub const COPIES: &str = "copies";
 const MARK: &str = "\nchecksum ";
 const DIGITS: usize = 32;
 
+/// Held while a small file is read or written. A reader that came between the two writes of a
+/// change would else repair the second file with the old content of the first.
+static USING: Mutex<()> = Mutex::new(());
+
 /// Replaces a small file. A crash leaves the old content or the new one.
 pub fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DataError> {
+    let _using = USING.lock();
+    replace_both(dir, name, bytes)
+}
+
+fn replace_both(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DataError> {
     let sealed = [bytes, MARK.as_bytes(), digits(bytes).as_bytes(), b"\n"].concat();
     replace_plain(dir, name, &sealed)?;
     let copies = dir.join(COPIES);
@@ -28,23 +38,38 @@ pub fn replace_file(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), DataErro
 /// Returns the content of a small file, or nothing if there is none. A damaged file is repaired, if
 /// its copy is sound.
 pub fn read_file(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, DataError> {
-    let (file, copy) = (dir.join(name), dir.join(COPIES).join(name));
-    let (first, second) = (FoundCopy::at(&file)?, FoundCopy::at(&copy)?);
-    let content = match (&first, &second) {
-        (FoundCopy::Nothing, FoundCopy::Nothing) => return Ok(None),
-        // The first file is written first, so it is the newer one.
-        (FoundCopy::Sound(content), _) | (_, FoundCopy::Sound(content)) => content.clone(),
-        _ => return Err(DataError::Changed { file }),
-    };
-    if first != second {
+    let _using = USING.lock();
+    let Some((content, is_whole)) = find(dir, name)? else { return Ok(None) };
+    if !is_whole {
+        let file = dir.join(name);
         tracing::warn!(file = %file.display(), "a small file was damaged or is newer than its copy; it is written anew");
-        replace_file(dir, name, &content)?;
+        replace_both(dir, name, &content)?;
     }
     Ok(Some(content))
 }
 
+/// Reads as [`read_file`] does, and repairs nothing. It is for a process that does not hold the
+/// data directory: another one may be at its writing.
+pub(crate) fn peek_file(dir: &Path, name: &str) -> Result<Option<Vec<u8>>, DataError> {
+    Ok(find(dir, name)?.map(|(content, _)| content))
+}
+
+/// The content of a small file, and whether both files have it.
+fn find(dir: &Path, name: &str) -> Result<Option<(Vec<u8>, bool)>, DataError> {
+    let (file, copy) = (dir.join(name), dir.join(COPIES).join(name));
+    let (first, second) = (FoundCopy::at(&file)?, FoundCopy::at(&copy)?);
+    let is_whole = first == second;
+    match (first, second) {
+        (FoundCopy::Nothing, FoundCopy::Nothing) => Ok(None),
+        // The first file is written first, so it is the newer one.
+        (FoundCopy::Sound(content), _) | (_, FoundCopy::Sound(content)) => Ok(Some((content, is_whole))),
+        _ => Err(DataError::Changed { file }),
+    }
+}
+
 /// Removes a small file.
 pub fn remove_file(dir: &Path, name: &str) -> Result<(), DataError> {
+    let _using = USING.lock();
     for file in [dir.join(COPIES).join(name), dir.join(name)] {
         match fs::remove_file(&file) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(io("remove", &file)(error)),

@@ -1,6 +1,8 @@
 //! The part of the kernel's FUSE device that takes unsafe code: requests over io_uring, and further
 //! descriptors of one connection.
 //!
+//! The crate cannot reach any other of ours.
+//!
 //! This crate has all unsafe code of the project: io_uring is given addresses of memory (`ring`),
 //! and an ioctl a pointer (`another`). Its interface is safe. It does not read what requests say.
 

@@ -22,7 +22,7 @@ use namespace::{Attributes, ContentHead, ShareId, Times};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use wire::{MachineId, Refusal, Rights, ToClient, ToServer, Version, Versions};
+use wire::{EnrolError, MachineId, Refusal, Rights, ToClient, ToServer, Version, Versions};
 
 /// The state that `leasehold status` shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,8 +111,17 @@ impl Directory {
     fn of(state: DirectoryState, checkpointed: Checkpointed, known: Versions) -> Directory {
         let ServerState { sessions, joint, .. } = &state.server;
         let live = sessions.all.keys().copied().chain(joint.sessions()).collect();
-        let (policy, misdeeds, lasts, subtrees, decoded) = Default::default();
-        Directory { state, checkpointed, live, known, policy, misdeeds, lasts, subtrees, decoded }
+        Directory {
+            state,
+            checkpointed,
+            live,
+            known,
+            policy: Policy::default(),
+            misdeeds: Default::default(),
+            lasts: false,
+            subtrees: Default::default(),
+            decoded: Default::default(),
+        }
     }
 
     /// The same server with another policy.
@@ -147,7 +156,6 @@ impl Directory {
             decoded: std::mem::take(&mut self.decoded),
         };
         let files = Files::new(store, surroundings);
-        let (recalls, shares, again, promised, ways_changed) = Default::default();
         let Directory { state, policy, misdeeds, subtrees, .. } = self;
         let subtrees = RefCell::new(subtrees);
         let mut transaction = Transaction {
@@ -158,11 +166,11 @@ impl Directory {
             out,
             misdeeds,
             subtrees,
-            recalls,
-            shares,
-            again,
-            promised,
-            ways_changed,
+            recalls: Default::default(),
+            shares: Default::default(),
+            again: Default::default(),
+            promised: false,
+            ways_changed: Default::default(),
         };
         transaction.take(input);
         match transaction.finish() {
@@ -226,6 +234,18 @@ impl Directory {
     /// Whether `machine` may have a session.
     pub fn admits(&self, machine: MachineId, store: &dyn Store) -> Result<Rights, Refusal> {
         self.read(store, |files| files.admit(machine))
+    }
+
+    /// Whether a machine that shows this token, with this name and key, would be enrolled `at` this
+    /// time.
+    pub fn may_enrol(
+        &self,
+        token: &[u8; 32],
+        (name, key): (&str, &[u8; 32]),
+        at: u64,
+        store: &dyn Store,
+    ) -> Result<(), EnrolError> {
+        self.read(store, |files| files.enrolling(token, name, key, at).map(|_| ()))
     }
 
     /// The authorities that certify machines by number, the latest last. Empty until the founder

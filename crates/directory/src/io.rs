@@ -282,7 +282,7 @@ pub enum DelegateError {
     /// Another server manages the region.
     #[error("another server manages the region; ask that one")]
     NotHere,
-    /// A file of the region is open, locked or about to go, or a machine has not let go of it.
+    /// A file of the region is open, locked or about to go, or a machine has not released it.
     #[error("a file in it is open or locked, or a machine that is away has something of it")]
     InUse,
     /// There is no such file. A client may be about to make it, in a directory that stays here.
@@ -309,7 +309,7 @@ impl Input {
             ToServer::Ask { .. } | ToServer::Renew => true,
             ToServer::Log { entries, .. } => {
                 let flushed =
-                    |it: &LogEntry| matches!(it, LogEntry::Flushed { .. } | LogEntry::FlushedThrough { .. });
+                    |it: &LogEntry| matches!(it, LogEntry::Flushed { .. } | LogEntry::WritesThrough { .. });
                 entries.iter().all(flushed)
             }
             _ => false,
@@ -332,7 +332,7 @@ impl Output {
             matches!(
                 message,
                 ToClient::Flush { .. }
-                    | ToClient::FlushThrough { .. }
+                    | ToClient::WriteThrough { .. }
                     | ToClient::Heard { .. }
                     | ToClient::Recall { .. }
                     | ToClient::Renewed { .. }

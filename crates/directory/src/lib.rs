@@ -30,7 +30,7 @@ pub use memory::MemoryStore;
 pub use policy::Policy;
 pub use report::{InvitationReport, LeaseReport, MachineReport, SessionReport, Standing, WaitReport};
 pub use requests::grant::PAGE;
-pub use requests::patience::{AGAIN_MS_MAX, RECALL_MS_MAX, SILENT_MS_MAX};
+pub use requests::patience::{RECALL_MS_MAX, SILENT_MS_MAX};
 pub use rows::check::{Inspector, Violation};
 pub use rows::found::Found;
 pub use rows::machines::{CertificateAuthority, MachineCredential, is_machine_name};

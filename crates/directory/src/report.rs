@@ -204,6 +204,7 @@ pub(crate) fn waits(
 fn path(files: &Files<'_>, operation: &Operation) -> String {
     let (file, label) = match operation {
         Operation::Lookup(operation::Lookup { dir, label, .. })
+        | Operation::Find(operation::Find { dir, label, .. })
         | Operation::Create(operation::Create { dir, label, .. })
         | Operation::Link(operation::Link { dir, label, .. })
         | Operation::Unlink(operation::Unlink { dir, label, .. })

@@ -210,9 +210,9 @@ impl RegionState {
 
     /// Notes that `session` has released something, asked or not: requests that wait for it are
     /// tried again.
-    pub fn let_go(&mut self, now: Time, session: SessionId, released: &Released) {
+    pub fn released(&mut self, now: Time, session: SessionId, released: &Released) {
         let Released { file, field, keep } = released;
-        if let Some(since) = self.pending.queue.recalls.let_go(session, file, field, *keep) {
+        if let Some(since) = self.pending.queue.recalls.released(session, file, field, *keep) {
             self.contention.answered(file, field, now.ms_since(since));
         }
         self.pending.wake(file);

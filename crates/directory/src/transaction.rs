@@ -2,7 +2,7 @@
 
 use crate::io::{Input, Output};
 use crate::joint::joint_of;
-use crate::requests::pending::{Asked, to_let_go};
+use crate::requests::pending::{Asked, to_recall};
 use crate::requests::recalling::TurnRecalls;
 use crate::requests::subtrees::Subtrees;
 use crate::rows::decoded::DecodedRecords;
@@ -122,7 +122,7 @@ impl Transaction<'_> {
         );
         if rests && self.state.server.sessions.owed.contains(&session) {
             // So a client knows which of its releases each grant followed.
-            self.acknowledge(session, Vec::new());
+            self.acknowledge(session, (Vec::new(), 0));
         }
         self.out.push(Output::Send { session, message });
     }
@@ -246,6 +246,7 @@ impl Transaction<'_> {
             operation,
             Operation::Unlink(operation::Unlink { open: true, .. })
                 | Operation::Rename(operation::Rename { open: true, .. })
+                | Operation::Link(operation::Link { open: true, .. })
                 | Operation::SetDisposition { .. }
         );
         self.apply(session, says_open, effects)
@@ -254,6 +255,13 @@ impl Transaction<'_> {
     /// Applies the effects of a decision of `session`, which may say that it has the file open that
     /// is to go. Returns the files that were made.
     pub fn apply(&mut self, session: SessionId, says_open: bool, effects: &[Effect]) -> Vec<FileId> {
+        for effect in effects {
+            let file = effect.file();
+            debug_assert!(!self.files.regions.are_copying(file), "{file} changes while its rows go over");
+            if matches!(effect, Effect::Lock { .. } | Effect::Disposition { .. } | Effect::Orphan { .. }) {
+                self.files.regions.look_again_at(file);
+            }
+        }
         let mut aftermath = Aftermath::default();
         self.subtrees.get_mut().note(&self.files, effects);
         let machine = self.state.server.sessions.all.get(&session).map(|session| session.machine);
@@ -263,7 +271,10 @@ impl Transaction<'_> {
         self.shares.append(&mut aftermath.shares);
         for file in &aftermath.dead {
             self.state.region.died(file);
-            self.again |= self.files.is_dying(file);
+            if self.files.is_dying(file) {
+                self.again = true;
+                self.files.regions.look_again_at(file);
+            }
         }
         self.recall_paths_of(&aftermath.dead);
         // A search under way need not start from the beginning for every file that dies.
@@ -290,7 +301,7 @@ impl Transaction<'_> {
         match record.holdings.anybody(&Field::Handles) {
             Ok(true) => {}
             Ok(false) => self.dispose(file, &record),
-            Err(in_the_way) => self.recall(to_let_go(file, in_the_way).collect()),
+            Err(in_the_way) => self.recall(to_recall(file, in_the_way).collect()),
         }
     }
 
@@ -312,7 +323,7 @@ impl Transaction<'_> {
     fn tick(&mut self) {
         self.fence_the_deaf();
         for session in self.state.server.sessions.owed.clone() {
-            self.acknowledge(session, Vec::new());
+            self.acknowledge(session, (Vec::new(), 0));
         }
         let lapsed: Vec<SessionId> = self
             .state
@@ -367,7 +378,7 @@ impl Transaction<'_> {
         self.state.region.pending.queue.recalls.tell_again(self.now);
         let recalls: Vec<_> = self.state.region.pending.queue.recalls.unanswered().collect();
         for (session, released) in recalls {
-            self.tell_to_let_go(session, [released], []);
+            self.recall_from(session, [released], []);
         }
         let flushes = self.state.region.pending.queue.flushes.unanswered();
         let flushes: Vec<_> = flushes

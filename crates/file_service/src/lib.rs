@@ -22,7 +22,7 @@ use std::time::Duration;
 pub enum Response {
     /// Anything but content.
     Reply(Reply),
-    /// The same, but the front door's clients may not cache it: see [`Reply::Passing`].
+    /// The same, but the front door's clients may not cache it: see [`Reply::Uncached`].
     Uncached(Reply),
     /// Content, in parts that together are the bytes read.
     Data(Vec<Bytes>),

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use client::{Call, Listed, Reply, Ticket, Upto, call};
 use ident::FileId;
 use lease::Label;
-use namespace::{Conflict, Cred, Entry, Error, Links, Stat};
+use namespace::{Attributes, Conflict, Cred, Entry, Error, Links, Stat};
 
 use crate::{FileService, Response};
 
@@ -22,7 +22,7 @@ pub trait FileCall: Into<Call> {
 pub struct Observed<T> {
     /// The reply.
     pub value: T,
-    /// No lease says that it is still true: see [`Reply::Passing`].
+    /// No lease says that it is still true: see [`Reply::Uncached`].
     pub uncached: bool,
 }
 
@@ -41,7 +41,7 @@ pub struct OpenedHandle {
     /// The pages that the kernel has cached of the file are still valid.
     pub keep_pages: bool,
     /// The content ping-pongs between machines, and reads should not be cached.
-    pub passing: bool,
+    pub uncached: bool,
 }
 
 /// The caching of a file that front doors' clients may do: see [`Reply::Covered`].
@@ -107,7 +107,8 @@ macro_rules! replies {
 replies! {
     Lookup => LookupReply, found;
     Parent | Create | Link => Observed<(Entry, Stat)>, node;
-    Stat | Glance | SetAttributes => Observed<Stat>, stat;
+    Find => (Entry, Attributes), named;
+    Stat | Glance | Peek | SetAttributes => Observed<Stat>, stat;
     Links => Links, links;
     ReadLink | GetXattr => Vec<u8>, bytes;
     ListXattrs | Spellings => Vec<Label>, names;
@@ -180,10 +181,11 @@ macro_rules! shapes {
 
 shapes! {
     nothing: Reply::Nothing => (), ();
+    named: Reply::Found(entry, attributes) => (entry, attributes), (Entry, Attributes);
     links: Reply::Links(links) => links, Links;
     bytes: Reply::Bytes(bytes) => bytes, Vec<u8>;
     names: Reply::Names(names) => names, Vec<Label>;
-    opened: Reply::Opened { keep_pages, passing } => OpenedHandle { keep_pages, passing }, OpenedHandle;
+    opened: Reply::Opened { keep_pages, uncached } => OpenedHandle { keep_pages, uncached }, OpenedHandle;
     written: Reply::Written(bytes) => bytes, u32;
     offset: Reply::Offset(offset) => offset, u64;
     covered: Reply::Covered { write, handles } => Covered { write, handles }, Covered;

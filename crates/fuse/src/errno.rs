@@ -28,7 +28,7 @@ impl From<Error> for Errno {
             Error::TooManyLinks => libc::EMLINK,
             // The kernel looks the path up once more, without its caches, before it shows this to a
             // program.
-            Error::Stale => libc::ESTALE,
+            Error::Stale | Error::AnotherFile => libc::ESTALE,
             Error::NoAttribute => libc::ENODATA,
             Error::TooBig => libc::EFBIG,
             Error::NotSupported => libc::EOPNOTSUPP,

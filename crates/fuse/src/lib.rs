@@ -1,6 +1,8 @@
 //! The FUSE front door: the kernel's requests on one side, the machine's file API
 //! ([`file_service::FileService`]) on the other.
 //!
+//! The crate cannot reach the machine, connections and the data directory.
+//!
 //! Only `transport` knows how requests and answers travel. The modules above it speak of nodes,
 //! askers and stats. The traps of docs/internals/kernel.md are marked `Trap:` where they are
 //! avoided.

@@ -36,12 +36,12 @@ struct Ended {
 }
 
 impl Mount {
-    /// Mounts the file system behind `door` on `dir`, which is made if it is missing. A mount that
-    /// a dead process has left there is unmounted first.
-    pub fn start(door: Arc<dyn FileService>, dir: &Path, options: &Options) -> Result<Mount, MountError> {
+    /// Mounts the file system behind `service` on `dir`, which is made if it is missing. A mount
+    /// that a dead process has left there is unmounted first.
+    pub fn start(service: Arc<dyn FileService>, dir: &Path, options: &Options) -> Result<Mount, MountError> {
         let dir = mountpoint::prepare(dir)?;
         let refused = |source| MountError::Refused { dir: dir.clone(), source };
-        let front = Front::new(door);
+        let front = Front::new(service);
         let mut unserved = transport::mount(Arc::clone(&front), &dir, options).map_err(refused)?;
         let unmounter = unserved.unmounter();
         let notices = Notices::new(Arc::clone(&front), Box::new(unserved.notifier().map_err(refused)?));
@@ -51,7 +51,7 @@ impl Mount {
         let watches = Arc::clone(&front.watches);
         let mount = Mount { dir, unmounter, watches, ended: Arc::clone(&ended) };
         // The file service outlives the mount. Its registered cache holders end with the session.
-        front.door().register_cache(notices.clone());
+        front.file_service().register_cache(notices.clone());
         let (watching, telling) = (Arc::clone(&front), Arc::clone(&notices));
         start_serving(unserved, front, notices, ended)?;
         if let Some(device) = mount.connection().filter(|_| !options.raiser.is_empty()) {
@@ -136,12 +136,12 @@ fn start_notices(notices: &Arc<Notices>) -> Result<(), MountError> {
 
 fn start_interrupting(front: &Arc<Front>) -> Result<(), MountError> {
     let front = Arc::clone(front);
-    spawn("fuse-interrupts", move || front.waits.run(|ticket| front.door().cancel(ticket)))
+    spawn("fuse-interrupts", move || front.waits.run(|ticket| front.file_service().cancel(ticket)))
 }
 
 fn start_watching(round: Round) -> Result<(), MountError> {
     let watches = Arc::clone(&round.front.watches);
-    round.front.door().register_cache(watches.clone());
+    round.front.file_service().register_cache(watches.clone());
     watches.begin();
     spawn("fuse-watches", move || round.run())
 }

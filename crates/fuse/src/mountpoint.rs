@@ -4,12 +4,18 @@ use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::mount_error::MountError;
 use crate::proc;
 
 /// The type of our mounts in mountinfo.
 const KIND: &str = "fuse.leasehold";
+
+/// How long a mount that is there may take to go.
+const ENDING: Duration = Duration::from_secs(5);
+/// How often that is looked at.
+const ENDING_LOOK: Duration = Duration::from_millis(20);
 
 /// Processes that are named as users of a mount, at most.
 const USERS_TOLD: usize = 10;
@@ -23,8 +29,18 @@ struct Mounted {
 }
 
 /// Makes `dir` fit to be mounted on, and returns its absolute path. A mount that a dead process has
-/// left there is unmounted.
+/// left there is unmounted. A process that is about to end gets some time for it.
 pub fn prepare(dir: &Path) -> Result<PathBuf, MountError> {
+    let until = Instant::now() + ENDING;
+    loop {
+        match prepare_once(dir) {
+            Err(MountError::Taken { .. }) if Instant::now() < until => std::thread::sleep(ENDING_LOOK),
+            prepared => return prepared,
+        }
+    }
+}
+
+fn prepare_once(dir: &Path) -> Result<PathBuf, MountError> {
     let failed = |source| MountError::Mountpoint { dir: dir.to_owned(), source };
     // Several dead mounts may lie on top of each other.
     while is_dead(dir) {

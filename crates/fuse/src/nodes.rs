@@ -50,7 +50,7 @@ pub(crate) struct Nodes {
     /// Directories of which an entry was invalidated lately.
     contended: RwLock<Recent<u64, ()>>,
     /// Nodes of which the kernel was given a report lately, without a lease.
-    passing: RwLock<Recent<u64, Option<Passing>>>,
+    ping_pongs: RwLock<Recent<u64, Option<PingPong>>>,
     barred: Barred,
     /// The number of entries given so far, and the time when the count began.
     turn: AtomicU32,
@@ -72,7 +72,7 @@ struct Crowd {
 
 /// The part of a node that ping-pongs between machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Passing {
+pub(crate) enum PingPong {
     /// A directory's times.
     Times,
     /// A file's size, with the value that the kernel has.
@@ -175,7 +175,7 @@ impl Nodes {
             root: root.clone(),
             places: Places::default(),
             contended: RwLock::default(),
-            passing: RwLock::default(),
+            ping_pongs: RwLock::default(),
             barred: Barred::default(),
             turn: AtomicU32::default(),
             began: Instant::now(),
@@ -465,29 +465,29 @@ impl Nodes {
 
     /// Notes that the kernel is given a report of `node`.
     pub(crate) fn pass(&self, node: u64, stat: &Stat) {
-        let passing = match stat.attributes.kind {
-            FileKind::Directory => Passing::Times,
+        let ping_pong = match stat.attributes.kind {
+            FileKind::Directory => PingPong::Times,
             // Trap: a mapping ends where the kernel believes that the file ends. Ping-pong content
             // is a page at most, so with any size but 0 a mapping has all of it.
             _ if stat.size == 0 => return,
-            _ => Passing::Size(stat.size),
+            _ => PingPong::Size(stat.size),
         };
-        if let Some(known) = self.passing.write().note(self.now(), &node, 1) {
-            *known = Some(passing);
+        if let Some(known) = self.ping_pongs.write().note(self.now(), &node, 1) {
+            *known = Some(ping_pong);
         }
     }
 
     /// Notes that the kernel may come to have another size of `node`.
     pub(crate) fn resize(&self, node: u64) {
-        if let Some(Passing::Size(_)) = self.passing(node) {
-            self.passing.write().forget(&node);
+        if let Some(PingPong::Size(_)) = self.ping_pong(node) {
+            self.ping_pongs.write().forget(&node);
         }
     }
 
     /// The part of `node` that ping-pongs between machines. A program that does not look at it need
     /// not be given its value.
-    pub(crate) fn passing(&self, node: u64) -> Option<Passing> {
-        self.lately(&self.passing, node).flatten()
+    pub(crate) fn ping_pong(&self, node: u64) -> Option<PingPong> {
+        self.lately(&self.ping_pongs, node).flatten()
     }
 
     /// Whether others work in `dir`. Trap: to expire an entry the kernel takes the directory's

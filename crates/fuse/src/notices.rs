@@ -374,7 +374,7 @@ impl Notices {
             }
         }
         if !self.are_sent(&others, began + WAIT) {
-            tracing::debug!(?what, "the kernel is slow to let go");
+            tracing::debug!(?what, "the kernel is slow to drop what it cached");
         }
         let late = offered.into_iter().filter(|(_, left)| !self.are_sent(left, began + WAIT));
         kept.extend(late.map(|(file, _)| file));

@@ -40,10 +40,10 @@ impl EntryPlace {
 
 /// The places of one mount's directories.
 #[derive(Debug, Default)]
-pub(crate) struct Places(pub(crate) RwLock<Table>);
+pub(crate) struct Places(pub(crate) RwLock<PlaceTable>);
 
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct PlaceTable {
     /// The node that the kernel was last given at a place.
     at: FxHashMap<EntryPlace, u64>,
     /// The place of each node, as far as it is known.
@@ -75,7 +75,7 @@ impl Places {
     }
 }
 
-impl Table {
+impl PlaceTable {
     /// Whether the kernel has `node` at `place` for certain.
     pub(crate) fn is_settled(&self, place: EntryPlace, node: u64) -> bool {
         self.at.get(&place) == Some(&node) && self.of.get(&node).is_some_and(|at| at.is_sure)

@@ -126,15 +126,25 @@ mod tests {
     fn what_changes_names_locks_their_directories_and_what_it_finds() {
         let [one, two, three] = [2, 3, 4].map(|n| FileId::root().child(n));
         let label = Label::new(b"x").unwrap();
-        let rmdir =
-            |directory| Call::Unlink(call::Unlink { dir: one.clone(), label: label.clone(), directory });
+        let rmdir = |directory| {
+            Call::Unlink(call::Unlink { dir: one.clone(), label: label.clone(), directory, pending: None })
+        };
         let of = |call: &Call| [&one, &two, &three].map(|dir| Locks::of(call).may_be_of(dir));
         assert_eq!(of(&rmdir(false)), [true, false, false]);
         assert_eq!(of(&rmdir(true)), [true; 3], "one that it removes");
         let (from_dir, to_dir) = (one.clone(), two.clone());
         let (from, to, mode) = (label.clone(), label.clone(), RenameMode::Replace);
         assert_eq!(
-            of(&Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, whiteout: false })),
+            of(&Call::Rename(call::Rename {
+                from_dir,
+                from,
+                to_dir,
+                to,
+                mode,
+                whiteout: false,
+                source: None,
+                replaced: None
+            })),
             [true; 3]
         );
         let lookup = Call::Lookup(call::Lookup { dir: two.clone(), label });

@@ -37,7 +37,7 @@ pub fn integer_bits(n: u64) -> usize {
 
 /// A token of a code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Token {
+pub enum CodeToken {
     /// An integer.
     Integer(u64),
     /// The 0 bit at the end.
@@ -54,17 +54,17 @@ fn window(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Reads the token at bit `at`, and returns it with the position of the bit after it.
-pub fn read(bytes: &[u8], at: usize) -> Result<(Token, usize), Malformed> {
+pub fn read(bytes: &[u8], at: usize) -> Result<(CodeToken, usize), Malformed> {
     let head = window(bytes, at);
     let (token, end) = if head >> 63 == 0 {
-        (Token::End, at + 1)
+        (CodeToken::End, at + 1)
     } else {
         let k = (head << 1).leading_ones() as usize;
         if k > INTEGER_MAX.ilog2() as usize {
             return Err(Malformed::Integer);
         }
         let low = if k == 0 { 0 } else { window(bytes, at + 2 + k) >> (64 - k) };
-        (Token::Integer((1 << k) | low), at + 2 + 2 * k)
+        (CodeToken::Integer((1 << k) | low), at + 2 + 2 * k)
     };
     if end > bytes.len() * 8 { Err(Malformed::Truncated) } else { Ok((token, end)) }
 }
@@ -79,7 +79,7 @@ pub fn measure(bytes: &[u8]) -> Result<usize, Malformed> {
             return Err(Malformed::TooLong);
         }
         at = end;
-        if token == Token::End {
+        if token == CodeToken::End {
             break;
         }
     }

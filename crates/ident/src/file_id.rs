@@ -1,7 +1,7 @@
 //! The identifier of a file.
 
 use crate::ServerId;
-use crate::code::{self, Malformed, Token};
+use crate::code::{self, CodeToken, Malformed};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::fmt;
@@ -99,7 +99,7 @@ impl FileId {
     pub fn parent(&self) -> Option<FileId> {
         let mut last = None;
         let mut at = 0;
-        while let Ok((Token::Integer(_), end)) = code::read(self.as_bytes(), at) {
+        while let Ok((CodeToken::Integer(_), end)) = code::read(self.as_bytes(), at) {
             last = Some(at);
             at = end;
         }
@@ -279,7 +279,7 @@ impl Iterator for Parts<'_> {
     fn next(&mut self) -> Option<u64> {
         // The bytes are those of an identifier, so no error occurs.
         match code::read(self.bytes, self.at) {
-            Ok((Token::Integer(n), end)) => {
+            Ok((CodeToken::Integer(n), end)) => {
                 self.at = end;
                 Some(n)
             }

@@ -1,4 +1,6 @@
 //! Tree-structured file identifiers, their order-preserving code, and prefix maps (Farsite §4.1).
+//!
+//! The crate cannot reach any other of ours. It has no input, no output and no clock.
 
 mod code;
 mod file_id;

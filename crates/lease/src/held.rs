@@ -117,7 +117,7 @@ fn add(held: Option<Kind>, kind: Kind) -> Option<Kind> {
     Some(held.map_or(kind, |held| held.and(kind)))
 }
 
-fn let_go(held: Option<Kind>, keep: Option<Kind>) -> Option<Kind> {
+fn left_of(held: Option<Kind>, keep: Option<Kind>) -> Option<Kind> {
     held.and_then(|held| held.within(keep))
 }
 
@@ -202,10 +202,10 @@ impl Held {
     pub fn release(&mut self, field: &Field, keep: Option<Kind>) {
         let keep = keep.filter(|keep| field.admits(*keep));
         match SlotPlace::of(field) {
-            SlotPlace::Plain(slot) => self.set_slot(slot, let_go(self.slot(slot), keep)),
-            SlotPlace::All(family) => self.set_all(family, let_go(self.slot(family.slot()), keep)),
+            SlotPlace::Plain(slot) => self.set_slot(slot, left_of(self.slot(slot), keep)),
+            SlotPlace::All(family) => self.set_all(family, left_of(self.slot(family.slot()), keep)),
             SlotPlace::One(family, label) => {
-                self.set_one(family, label, let_go(self.one(family, label), keep))
+                self.set_one(family, label, left_of(self.one(family, label), keep))
             }
             SlotPlace::Nowhere => {}
         }
@@ -227,7 +227,7 @@ impl Held {
     pub fn named(&self) -> impl Iterator<Item = &Label> {
         let all = self.slot(Family::Labels.slot());
         let exceptions = self.exceptions(Family::Labels).into_iter().flatten();
-        exceptions.filter(move |(_, held)| let_go(**held, all) != **held).map(|(label, _)| label)
+        exceptions.filter(move |(_, held)| left_of(**held, all) != **held).map(|(label, _)| label)
     }
 
     /// Returns the labels that the infinite child lease does not cover.

@@ -3,7 +3,7 @@
 use crate::blackbox::{
     self, BlackBox, BlackBoxAnswer, Departure, GrantPolicy, Or, Own, Recall, SubLease, TableRow,
 };
-use crate::{Field, Held, Kind, Label, Open, SessionId};
+use crate::{Field, Held, Kind, Label, OpenModes, SessionId};
 use serde::{Deserialize, Deserializer, Serialize};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ pub struct Holdings {
     holders: SmallVec<[(SessionId, Held); 1]>,
     /// Sessions that have the file open and cannot change that, ascending, and in which ways. None
     /// holds `SelfWrite` of a box that it is stuck at.
-    stuck: SmallVec<[(SessionId, Open); 1]>,
+    stuck: SmallVec<[(SessionId, OpenModes); 1]>,
 }
 
 /// A lease that must be released before another can be granted.
@@ -101,7 +101,7 @@ impl Holdings {
 
     /// Returns the sessions that have the file open and cannot change that, in order, and in which
     /// ways.
-    pub fn stuck(&self) -> &[(SessionId, Open)] {
+    pub fn stuck(&self) -> &[(SessionId, OpenModes)] {
         &self.stuck
     }
 
@@ -166,7 +166,7 @@ impl Holdings {
     /// itself.
     ///
     /// # Errors
-    /// What must be released before the aggregate is known.
+    /// The leases that must be released before the aggregate is known.
     pub fn anybody(&self, field: &Field) -> Result<bool, Vec<InTheWay>> {
         match self.black_box(field).ask_everyone(GrantPolicy::FARSITE, 0) {
             BlackBoxAnswer::Held(value) | BlackBoxAnswer::Granted(value) => Ok(value),
@@ -302,9 +302,9 @@ impl Holdings {
     }
 
     /// Returns the ways in which `session` has the file open and cannot change that.
-    fn stuck_at(&self, session: SessionId) -> Open {
+    fn stuck_at(&self, session: SessionId) -> OpenModes {
         let at = self.stuck.binary_search_by_key(&session, |(stuck, _)| *stuck);
-        at.ok().and_then(|at| self.stuck.get(at)).map_or(Open::CLOSED, |(_, open)| *open)
+        at.ok().and_then(|at| self.stuck.get(at)).map_or(OpenModes::CLOSED, |(_, open)| *open)
     }
 
     fn stick(&mut self, session: SessionId, field: &Field, value: bool) {
@@ -342,7 +342,7 @@ impl<'de> Deserialize<'de> for Holdings {
         #[serde(rename = "Holdings")]
         struct StoredHoldings {
             holders: SmallVec<[(SessionId, Held); 1]>,
-            stuck: SmallVec<[(SessionId, Open); 1]>,
+            stuck: SmallVec<[(SessionId, OpenModes); 1]>,
         }
         let StoredHoldings { holders, stuck } = StoredHoldings::deserialize(deserializer)?;
         let ascending =

@@ -1,5 +1,7 @@
 //! Leases on single metadata fields: holdings, requests, recalls, reports (Farsite §5). Below them,
 //! the caching leases of SMB clients ([`caching`]).
+//!
+//! The crate knows identifiers alone. It cannot reach files, messages, clocks and randomness.
 
 pub mod blackbox;
 pub mod caching;
@@ -21,7 +23,7 @@ pub use granularity::Granularity;
 pub use held::Held;
 pub use holdings::{Holdings, InTheWay, LeaseViolation};
 pub use label::{LABEL_BYTES_MAX, Label, NotALabel};
-pub use open::{Mode, Open, Others};
+pub use open::{Mode, OpenModes, Others};
 pub use queue::{Arrival, Queue, REQUESTS_MAX, Request, RequestKind, WANTS_MAX};
 pub use recalls::Recalls;
 pub use recent::Recent;

@@ -65,22 +65,22 @@ impl Mode {
 /// Boolean for each of [`Field::BLACK_BOXES`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
-pub struct Open(u8);
+pub struct OpenModes(u8);
 
-impl Open {
+impl OpenModes {
     /// Not open.
-    pub const CLOSED: Open = Open(0);
+    pub const CLOSED: OpenModes = OpenModes(0);
     /// Open in every way: a set of all fields.
-    pub const EVERY: Open = Open((1 << Field::BLACK_BOXES.len()) - 1);
+    pub const EVERY: OpenModes = OpenModes((1 << Field::BLACK_BOXES.len()) - 1);
 
     /// Returns one handle with these modes.
-    pub fn with(modes: impl IntoIterator<Item = Mode>) -> Open {
-        modes.into_iter().fold(Open(1), |open, mode| Open(open.0 | bit(&Field::Mode(mode))))
+    pub fn with(modes: impl IntoIterator<Item = Mode>) -> OpenModes {
+        modes.into_iter().fold(OpenModes(1), |open, mode| OpenModes(open.0 | bit(&Field::Mode(mode))))
     }
 
     /// Returns a POSIX handle: it may read or write, and excludes nothing.
-    pub const fn posix(read: bool, write: bool) -> Open {
-        Open(1 | (read as u8) << 1 | (write as u8) << 2)
+    pub const fn posix(read: bool, write: bool) -> OpenModes {
+        OpenModes(1 | (read as u8) << 1 | (write as u8) << 2)
     }
 
     /// Returns the Boolean of this black box; false for other fields.
@@ -100,7 +100,7 @@ impl Open {
 
     /// Returns whether the file is not open.
     pub fn is_closed(self) -> bool {
-        self == Open::CLOSED
+        self == OpenModes::CLOSED
     }
 
     /// Returns the modes.
@@ -114,13 +114,13 @@ impl Open {
     }
 
     /// Returns the union.
-    pub fn or(self, other: Open) -> Open {
-        Open(self.0 | other.0)
+    pub fn or(self, other: OpenModes) -> OpenModes {
+        OpenModes(self.0 | other.0)
     }
 
     /// Returns the Booleans that are true here and false in `other`.
-    pub fn but(self, other: Open) -> Open {
-        Open(self.0 & !other.0)
+    pub fn but(self, other: OpenModes) -> OpenModes {
+        OpenModes(self.0 & !other.0)
     }
 
     /// Returns the seven Booleans as bits, in the order of [`Field::BLACK_BOXES`].
@@ -129,21 +129,25 @@ impl Open {
     }
 }
 
-impl From<Open> for u8 {
-    fn from(open: Open) -> u8 {
+impl From<OpenModes> for u8 {
+    fn from(open: OpenModes) -> u8 {
         open.0
     }
 }
 
-impl TryFrom<u8> for Open {
+impl TryFrom<u8> for OpenModes {
     type Error = &'static str;
 
-    fn try_from(bits: u8) -> Result<Open, &'static str> {
-        if bits & !Open::EVERY.0 == 0 { Ok(Open(bits)) } else { Err("a file is open in seven ways at most") }
+    fn try_from(bits: u8) -> Result<OpenModes, &'static str> {
+        if bits & !OpenModes::EVERY.0 == 0 {
+            Ok(OpenModes(bits))
+        } else {
+            Err("a file is open in seven ways at most")
+        }
     }
 }
 
-impl fmt::Debug for Open {
+impl fmt::Debug for OpenModes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.fields()).finish()
     }
@@ -153,8 +157,8 @@ impl fmt::Debug for Open {
 /// `OtherRead`, and nothing of any single client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Others {
-    known: Open,
-    open: Open,
+    known: OpenModes,
+    open: OpenModes,
 }
 
 impl Others {
@@ -185,18 +189,18 @@ mod tests {
     #[test]
     fn each_black_box_has_a_boolean_of_its_own() {
         for (at, field) in Field::BLACK_BOXES.into_iter().enumerate() {
-            let mut open = Open::CLOSED;
+            let mut open = OpenModes::CLOSED;
             open.set(&field, true);
             assert_eq!(open.bits(), 1 << at);
             assert_eq!(open.fields().collect::<Vec<_>>(), [field]);
         }
-        assert_eq!(Open::with(Mode::ALL), Open::EVERY);
-        assert!(Open::try_from(0x80).is_err());
-        assert_eq!(Open::posix(true, true), Open::with([Mode::AccessRead, Mode::AccessWrite]));
-        assert_eq!(Open::posix(false, false), Open::with([]));
-        let mut none = Open::CLOSED;
+        assert_eq!(OpenModes::with(Mode::ALL), OpenModes::EVERY);
+        assert!(OpenModes::try_from(0x80).is_err());
+        assert_eq!(OpenModes::posix(true, true), OpenModes::with([Mode::AccessRead, Mode::AccessWrite]));
+        assert_eq!(OpenModes::posix(false, false), OpenModes::with([]));
+        let mut none = OpenModes::CLOSED;
         none.set(&Field::Content, true);
-        assert!(none.is_closed() && !Open::EVERY.has(&Field::Content));
+        assert!(none.is_closed() && !OpenModes::EVERY.has(&Field::Content));
     }
 
     #[test]

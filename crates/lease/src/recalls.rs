@@ -56,7 +56,7 @@ impl Recalls {
 
     /// Notes that `session` released `field` down to `keep`. If that answers a recall, returns the
     /// time when it was first sent.
-    pub fn let_go(
+    pub fn released(
         &mut self,
         session: SessionId,
         file: &FileId,

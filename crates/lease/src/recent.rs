@@ -69,6 +69,24 @@ impl<K: Ord, V> Recent<K, V> {
         self.0.get(key).map(|of| &of.value)
     }
 
+    /// The value of `key`, recent or not, to be changed without an event.
+    pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.0.get_mut(key).map(|of| &mut of.value)
+    }
+
+    /// The recent ones of the keys from this one on, as long as these are `among` the wanted, with
+    /// their values.
+    pub fn recent_among(
+        &self,
+        now: Time,
+        from: K,
+        among: impl Fn(&K) -> bool,
+    ) -> impl Iterator<Item = (&K, &V)> {
+        let wanted = self.0.range(from..).take_while(move |(key, _)| among(key));
+        let recent = wanted.filter(move |(_, of)| of.are_recent(now));
+        recent.map(|(key, of)| (key, &of.value))
+    }
+
     /// Whether the last event of `key` is recent.
     pub fn is_recent(&self, now: Time, key: &K) -> bool {
         self.0.get(key).is_some_and(|of| of.are_recent(now))
@@ -111,8 +129,25 @@ mod tests {
         *recent.remember(Time(RECENT_MS - 1), &1).unwrap() = 7;
         assert!(recent.is_recent(Time(RECENT_MS - 1), &1) && !recent.is_recent(Time(RECENT_MS), &1));
         assert_eq!((recent.get(&1), recent.get(&2)), (Some(&7), None));
+        *recent.get_mut(&1).unwrap() += 1;
+        assert!(!recent.is_recent(Time(RECENT_MS), &1));
+        assert_eq!((recent.get(&1), recent.get(&2)), (Some(&8), None));
+        assert_eq!(recent.get_mut(&2), None);
         recent.forget(&1);
         assert_eq!(recent.get(&1), None);
+    }
+
+    #[test]
+    fn keys_are_found_from_one_on_as_long_as_they_are_wanted_and_recent() {
+        let mut recent: Recent<u64, ()> = Recent::default();
+        for (at, key) in [(0, 1), (5, 2), (0, 3), (5, 4), (5, 6)] {
+            recent.note(Time(at), &key, 1);
+        }
+        let found = |from| {
+            let keys = recent.recent_among(Time(RECENT_MS), from, |key| *key < 6);
+            keys.map(|(key, ())| *key).collect::<Vec<_>>()
+        };
+        assert_eq!((found(0), found(3), found(5)), (vec![2, 4], vec![4], vec![]));
     }
 
     #[test]

@@ -18,7 +18,8 @@ pub fn days(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Parses bytes, as a number alone or with a unit: 100000, 64k, 1.5G, 2TiB. Units are powers of 1024.
+/// Parses bytes, as a number alone or with a unit: 100000, 64k, 1.5G, 2TiB. Units are powers of
+/// 1024.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let wrong = || "a number of bytes, such as 100000, 64K, 1.5G or 2T".to_owned();
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

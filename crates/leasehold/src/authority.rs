@@ -1,7 +1,7 @@
 //! `leasehold authority`: what certifies the cluster's machines.
 
 use crate::answer::Answer;
-use crate::progress::step;
+use crate::progress::step_of;
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ impl AuthorityCommand {
     /// Renews the authority.
     pub fn run(self) -> Result<Answer, Failure> {
         let AuthorityCommand::Renew(Renew { data }) = self;
-        let renewed = admin::renew_authority(&data.map_or_else(places::data, Ok)?, &mut step)?;
+        let renewed = admin::renew_authority(&data.map_or_else(places::data, Ok)?, &mut step_of)?;
         // The steps are already reported.
         Answer::told(&renewed, "")
     }

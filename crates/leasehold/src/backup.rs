@@ -30,8 +30,10 @@ impl Backup {
         // The running machine has another working directory.
         let order =
             BackupOrder { dir: std::path::absolute(self.dir)?, keep: self.keep.map(|keep| keep as usize) };
+        let mounted_on = admin::ask_status(&data).ok().flatten().and_then(|status| status.mounted_on);
+        mounted_on.map_or(Ok(()), |mount| places::is_beside(&order.dir, Path::new(&mount)))?;
         let progress = Progress::new();
-        let report = node::back_up(&data, &order, &mut |text| progress.say(text))?;
+        let report = node::back_up(&data, &order, &mut |at| progress.say(at))?;
         drop(progress);
         Ok(Answer::report(&report)?.no_if(!report.faults.is_empty()))
     }
@@ -91,7 +93,7 @@ impl Restore {
             incomplete: self.incomplete,
         };
         let progress = Progress::new();
-        let report = backup::restore(&order, &mut |text| progress.say(text))?;
+        let report = backup::restore(&order, &mut |at| progress.say(at))?;
         drop(progress);
         let next = format!("next: leasehold fsck --data {0}, leasehold up --data {0}", data.display());
         Ok(Answer::told(&report, format!("{}{next}", Words(&report)))?.no_if(!report.lost.is_empty()))
@@ -102,7 +104,7 @@ impl Restore {
         let (dir, name, incomplete) = (self.dir.clone(), self.backup.clone(), self.incomplete);
         let order = Extracting { dir, name, file, to, incomplete };
         let progress = Progress::new();
-        let report = backup::extract(&order, &mut |text| progress.say(text))?;
+        let report = backup::extract(&order, &mut |at| progress.say(at))?;
         drop(progress);
         Ok(Answer::report(&report)?.no_if(!report.lost.is_empty()))
     }

@@ -3,7 +3,9 @@
 use crate::Failure;
 use crate::answer::{Answer, put};
 use bench::local::{self, Section, Settings};
-use bench::paper::{self, Experiment};
+use bench::paper::parts::{self, EvaluationPart};
+use bench::paper::report::Circumstances;
+use bench::paper::{self, PaperRow};
 use bench::{floor, shared, shares, smb, table};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
@@ -172,10 +174,22 @@ pub struct Smb {
 /// See the command's help.
 #[derive(Debug, Args)]
 pub struct Paper {
-    /// Only these experiments: two clients that edit two files in one directory (Farsite §8.3.3);
-    /// twelve that open one file (§8.3.4).
-    #[arg(long, value_name = "EXPERIMENTS", value_delimiter = ',', value_parser = named(Experiment::ALL, Experiment::name))]
-    only: Vec<Experiment>,
+    /// Only these parts: two clients that edit two files in one directory (Farsite §8.3.3); twelve
+    /// that open one file (§8.3.4); renames over six servers (§8.3.2); fifteen machines of which
+    /// ever more share a directory (§9.1); fifteen machines and fifteen servers on which gremlins
+    /// do what people do (§8.2.6), and ever more of both (§8.3.6). The last three take minutes, and
+    /// run only if they are named here, or with --all.
+    #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(EvaluationPart::ALL, EvaluationPart::name))]
+    only: Vec<EvaluationPart>,
+    /// Every part.
+    #[arg(long, conflicts_with = "only")]
+    all: bool,
+    /// Simulated minutes of the gremlins.
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    minutes: u64,
+    /// Simulated minutes of each size in `scaling`.
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    scaling_minutes: u64,
     /// Which client does something next, and which message arrives.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -184,6 +198,9 @@ pub struct Paper {
     /// simulated server can be given.
     #[arg(long)]
     processes: bool,
+    /// Write `report.md` with plots into this directory, which is made if it is not there.
+    #[arg(long, value_name = "DIR", conflicts_with = "processes")]
+    report: Option<PathBuf>,
 }
 
 /// Reads one of `all` by its name.
@@ -293,15 +310,29 @@ impl Smb {
 
 impl Paper {
     fn run(self) -> Result<Answer, Failure> {
-        let mut rows = Vec::new();
-        for experiment in Experiment::ALL {
-            if self.only.is_empty() || self.only.contains(&experiment) {
-                rows.extend(match self.processes {
-                    true => experiment.run_on_processes(self.seed)?,
-                    false => experiment.run(self.seed)?,
-                });
+        let is_asked = |part: &EvaluationPart| match self.only.is_empty() {
+            true => self.all || part.is_short(),
+            false => self.only.contains(part),
+        };
+        let parts = EvaluationPart::ALL.into_iter().filter(is_asked);
+        let rows: Vec<PaperRow> = match self.processes {
+            true => {
+                parts.map(|part| part.run_on_processes(self.seed)).collect::<Result<Vec<_>, _>>()?.concat()
             }
-        }
+            false => {
+                let (minutes, scaling_minutes) = (self.minutes, self.scaling_minutes);
+                let settings = parts::Settings { seed: self.seed, minutes, scaling_minutes };
+                let sections = parts.map(|part| part.run(settings)).collect::<Result<Vec<_>, _>>()?;
+                if let Some(dir) = &self.report {
+                    let typed: Vec<String> = std::env::args().skip(1).collect();
+                    let (command, date) =
+                        (format!("leasehold {}", typed.join(" ")), figures::date(os::utc_secs()));
+                    let run = Circumstances { command: &command, seed: self.seed, date: &date };
+                    paper::report::write(dir, run, &sections)?;
+                }
+                sections.into_iter().flat_map(|section| section.rows).collect()
+            }
+        };
         Ok(Answer::told(&rows, paper::text(&rows))?.no_if(rows.iter().any(|row| !row.met)))
     }
 }

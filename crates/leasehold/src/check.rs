@@ -19,7 +19,7 @@ impl Check {
     pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let progress = Progress::new();
-        let report = node::fsck(&data, &mut |text| progress.say(text))?;
+        let report = node::fsck(&data, &mut |at| progress.say(at))?;
         drop(progress);
         Ok(Answer::report(&report)?.no_if(!report.faults.is_empty()))
     }

@@ -1,4 +1,6 @@
 //! The command line, as `leasehold help` describes it.
+//!
+//! All crates can be reached from here. This one has the words for people, and decides nothing.
 
 // Printing must not panic when the reader closes the pipe: see `answer`.
 #![deny(clippy::print_stdout)]
@@ -34,6 +36,7 @@ mod top;
 mod up;
 mod words;
 
+use admin::AskError;
 use answer::Answer;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::io::Write;
@@ -107,7 +110,7 @@ enum Command {
     /// How content is spread over servers: in copies, or in fragments.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
-    /// The machines that hold leases on a file, wait for them, or were asked to let go.
+    /// The machines that hold leases on a file, wait for them, or were told to release.
     Leases(leases::Leases),
     /// Changes of this machine that could not be applied any more after it was cut off.
     #[command(subcommand)]
@@ -134,7 +137,7 @@ enum Command {
     /// Have this server delete now what nothing needs any more, and say what keeps the rest.
     ///
     /// It does so by itself, too. Nothing goes that a file refers to or anybody has leased, nor
-    /// what was let go less than a day ago otherwise than by deleting its file.
+    /// what was released less than a day ago otherwise than by deleting its file.
     Gc(shares::Collect),
     /// Make a backup of the whole file system as it is now, while it is used. Content that
     /// another backup there has already is not copied again.
@@ -190,7 +193,7 @@ enum Command {
         dir: PathBuf,
     },
     /// Write man pages, one for each command.
-    Man(man::Pages),
+    Man(man::ManPages),
 }
 
 /// Returns the command line's definition, with its help.
@@ -205,13 +208,15 @@ fn main() -> ExitCode {
     match run(command).and_then(|answer| answer.tell(json)) {
         Ok(code) => code,
         Err(error) => {
-            let mut text = format!("leasehold: {error}");
+            // A machine's refusal is data, and has its words here.
+            let said = error.downcast_ref::<AskError>().map(|error| words::Words(error).to_string());
+            let mut text = format!("leasehold: {}", said.unwrap_or_else(|| error.to_string()));
             let mut cause = error.source();
             while let Some(error) = cause {
                 text.push_str(&format!(": {error}"));
                 cause = error.source();
             }
-            let is_up = !matches!(error.downcast_ref(), Some(admin::AskError::NotUp { .. }));
+            let is_up = !matches!(error.downcast_ref(), Some(AskError::NotUp { .. }));
             if let Some(elsewhere) = places::elsewhere().filter(|_| !is_up) {
                 text.push_str(&format!("\n({elsewhere})"));
             }

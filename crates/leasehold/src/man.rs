@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// See the command's help.
 #[derive(Debug, Args)]
-pub struct Pages {
+pub struct ManPages {
     /// Into this directory. Made if it does not exist.
     dir: PathBuf,
 }
@@ -54,7 +54,7 @@ const EXIT_STATUS: &[(&str, &str)] = &[
     ("2", "It could not be done. The reason is on standard error."),
 ];
 
-impl Pages {
+impl ManPages {
     /// Writes the pages.
     pub fn run(self, command: Command) -> Result<Answer, Failure> {
         let dir = &self.dir;
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn pages_have_what_a_reader_looks_for() {
         let dir = tempfile::tempdir().expect("a directory");
-        let _pages = Pages { dir: dir.path().to_owned() }.run(crate::arguments()).expect("pages");
+        let _pages = ManPages { dir: dir.path().to_owned() }.run(crate::arguments()).expect("pages");
         let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).expect(name);
         let up = read("leasehold-up.1");
         for part in ["ENVIRONMENT", "LEASEHOLD_DATA", "AWS_REGION", "FILES", "EXAMPLES", "leasehold(1)"] {
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_directory_is_named_where_it_cannot_be_written() {
-        let pages = Pages { dir: "/dev/null/x".into() };
+        let pages = ManPages { dir: "/dev/null/x".into() };
         let error = pages.run(crate::arguments()).err().expect("no directory");
         assert!(error.to_string().contains("/dev/null/x"), "{error}");
     }

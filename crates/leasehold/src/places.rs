@@ -3,6 +3,7 @@
 use crate::Failure;
 use std::env;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Mounts that a message names, at most.
@@ -48,6 +49,30 @@ fn home(instead: &str) -> Result<PathBuf, Failure> {
     home.ok_or_else(|| format!("HOME is not set: say where, with {instead}").into())
 }
 
+/// Returns `path` without symbolic links, as far as it exists.
+pub fn resolved(path: &Path) -> io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let existing = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let Some((above, real)) = existing else { return Ok(path) };
+    let rest = path.strip_prefix(above).unwrap_or(Path::new(""));
+    // A join with nothing would add a slash.
+    Ok(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
+}
+
+/// Fails if backups in `to` would be kept on the file system mounted at `mount`, whose content they
+/// are.
+pub fn is_beside(to: &Path, mount: &Path) -> Result<(), Failure> {
+    if !resolved(to)?.starts_with(resolved(mount)?) {
+        return Ok(());
+    }
+    let text = format!(
+        "{} is on the file system itself, mounted on {}, which a backup is to outlive: keep backups on another disk",
+        to.display(),
+        mount.display()
+    );
+    Err(text.into())
+}
+
 /// Returns a path from the root of the file system. `path` may also be one below the mount of the
 /// machine on `data`.
 pub fn below_root(data: &Path, path: String) -> String {
@@ -87,6 +112,24 @@ pub fn elsewhere() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_is_resolved_as_far_as_it_exists() {
+        let dir = tempfile::tempdir().unwrap();
+        let real = dir.path().canonicalize().unwrap();
+        fs::create_dir(real.join("there")).unwrap();
+        std::os::unix::fs::symlink("there", real.join("link")).unwrap();
+        for (path, is) in [("link", "there"), ("link/a/b", "there/a/b"), ("there", "there"), ("none", "none")]
+        {
+            assert_eq!(resolved(&real.join(path)).unwrap(), real.join(is));
+        }
+        let (mount, link) = (real.join("there"), real.join("link"));
+        assert!(is_beside(&real.join("backups"), &mount).is_ok());
+        assert!(is_beside(&real.join("there-too"), &mount).is_ok());
+        for within in [mount.clone(), mount.join("backups/daily"), link.join("new")] {
+            assert!(is_beside(&within, &mount).is_err() && is_beside(&within, &link).is_err());
+        }
+    }
 
     #[test]
     fn a_machine_is_called_as_its_host_as_far_as_a_machine_can() {

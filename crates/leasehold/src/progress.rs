@@ -1,6 +1,9 @@
 //! The progress of a command, for people.
 
+use crate::words::Words;
+use admin::ControlProgress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::fmt::Display;
 use std::io::Write;
 use std::time::Duration;
 
@@ -21,9 +24,12 @@ impl Progress {
         Progress(bar)
     }
 
-    /// Sets the text of the line.
-    pub fn say(&self, text: &str) {
-        self.0.set_message(text.to_owned());
+    /// Sets the text of the line: how far the work is, in [`Words`].
+    pub fn say<T>(&self, at: &T)
+    where
+        for<'a> Words<'a, T>: Display,
+    {
+        self.0.set_message(Words(at).to_string());
     }
 }
 
@@ -37,4 +43,9 @@ impl Drop for Progress {
 /// failed write does not stop the command.
 pub fn step(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Prints how far a machine is, as a [`step`].
+pub fn step_of(at: &ControlProgress) {
+    step(&Words(at).to_string());
 }

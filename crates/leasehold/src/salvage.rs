@@ -1,6 +1,7 @@
 //! `leasehold salvage`.
 
 use crate::answer::Answer;
+use crate::words::Words;
 use crate::{Failure, places};
 use clap::{Args, Subcommand};
 use node::SalvageStore;
@@ -74,7 +75,7 @@ impl Salvage {
         match self {
             Salvage::List(of) => {
                 let salvaged = of.store()?.list()?;
-                let words: String = salvaged.iter().map(ToString::to_string).collect();
+                let words: String = salvaged.iter().map(|one| Words(one).to_string()).collect();
                 Ok(Answer::told(&salvaged, words)?.no_if(!salvaged.is_empty()))
             }
             Salvage::Restore(Restore { number, to, of }) => {

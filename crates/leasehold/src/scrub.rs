@@ -19,7 +19,7 @@ impl Scrub {
     pub fn run(self) -> Result<Answer, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let progress = Progress::new();
-        let report = admin::scrub(&data, &mut |text| progress.say(text))?;
+        let report = admin::scrub(&data, &mut |at| progress.say(at))?;
         drop(progress);
         Ok(Answer::report(&report)?.no_if(report.found > 0 || report.damaged > 0))
     }

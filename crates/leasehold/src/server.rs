@@ -2,7 +2,7 @@
 
 use crate::answer::Answer;
 use crate::confirm::Confirm;
-use crate::progress::step;
+use crate::progress::step_of;
 use crate::table::table;
 use crate::words::Words;
 use crate::{Failure, places};
@@ -57,7 +57,7 @@ impl ServerCommand {
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
             ServerCommand::Add(Named { machine, data }) => {
-                let added = admin::add_server(&data.map_or_else(places::data, Ok)?, &machine, &mut step)?;
+                let added = admin::add_server(&data.map_or_else(places::data, Ok)?, &machine, &mut step_of)?;
                 said(&added)
             }
             ServerCommand::Remove(Departing { named: Named { machine, data }, confirm }) => {
@@ -65,7 +65,7 @@ impl ServerCommand {
                     "{machine} will be no server any more, and what its disk has will be worth nothing."
                 ))?;
                 let data = data.map_or_else(places::data, Ok)?;
-                said(&admin::remove_server(&data, &machine, &mut step)?)
+                said(&admin::remove_server(&data, &machine, &mut step_of)?)
             }
             ServerCommand::List { data } => {
                 let servers = admin::servers(&data.map_or_else(places::data, Ok)?)?;
@@ -89,7 +89,18 @@ fn row(server: &ServerStanding) -> [String; 6] {
     };
     let behind = server.behind.filter(|behind| *behind > 0).map(|behind| format!("{behind} entries behind"));
     let silent = server.heard_ms.filter(|ms| *ms > SILENT_MS && !server.leads);
-    let silent = silent.map(|ms| format!("not heard of for {}", span(ms / 1000)));
+    let silent = match (silent, server.heard_ms) {
+        (Some(ms), _) => Some(format!("not heard of for {}", span(ms / 1000))),
+        // A leader that has just been elected has heard of nobody yet. It is told once the machine
+        // is known to be up.
+        (None, None) if server.machine_up => Some("not heard of yet".to_owned()),
+        (None, _) => None,
+    };
+    let silent = silent.map(|silent| {
+        let though =
+            if server.machine_up { ", though its machine is up: leasehold status there" } else { "" };
+        silent + though
+    });
     [
         server.name.clone(),
         role.to_owned(),
@@ -112,6 +123,6 @@ impl Drain {
     pub fn run(self) -> Result<Answer, Failure> {
         let Departing { named: Named { machine, data }, confirm } = self.departing;
         confirm.ask(&format!("Other servers will keep the content that {machine} keeps."))?;
-        said(&admin::drain(&data.map_or_else(places::data, Ok)?, &machine, &mut step)?)
+        said(&admin::drain(&data.map_or_else(places::data, Ok)?, &machine, &mut step_of)?)
     }
 }

@@ -89,6 +89,11 @@ pub fn begin(data: &Path) -> Result<Answer, Failure> {
         let told = String::from_utf8_lossy(buffer.get(..length).unwrap_or_default()).into_owned();
         let come_to = told.lines().find_map(|line| line.strip_prefix("STATUS="));
         if told.lines().any(|line| line == "READY=1") {
+            tail(&log_of(data), began)
+                .unwrap_or_default()
+                .lines()
+                .filter(|line| is_warning(line))
+                .for_each(step);
             let words = format!(
                 "{}\nin the background: process {}, log {}\nit ends with: leasehold down",
                 come_to.unwrap_or_default(),
@@ -100,6 +105,13 @@ pub fn begin(data: &Path) -> Result<Answer, Failure> {
         }
         come_to.into_iter().for_each(step);
     }
+}
+
+/// Whether a line of the log is a warning or an error, in either format of the log.
+fn is_warning(line: &str) -> bool {
+    let level = line.split_whitespace().nth(1);
+    matches!(level, Some("WARN" | "ERROR"))
+        || ["\"level\":\"WARN\"", "\"level\":\"ERROR\""].iter().any(|level| line.contains(level))
 }
 
 /// A socket where the machine reports how it stands, in a private directory.
@@ -211,5 +223,27 @@ impl Umount {
         fuse::unmount(&self.dir)?;
         let gone = Unmounted { dir: self.dir.display().to_string() };
         Answer::told(&gone, format!("unmounted {}; the machine behind it ends in order", gone.dir))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_of_a_start_are_told_from_the_rest_of_the_log() {
+        let warnings = [
+            "2026-11-28T17:00:00.000001Z  WARN node::membership: the clock was set back",
+            "2026-11-28T17:00:00.000001Z ERROR raft: a row is damaged",
+            r#"{"timestamp":"2026-11-28T17:00:00Z","level":"WARN","message":"x","target":"node"}"#,
+        ];
+        let others = [
+            "",
+            "mounted on WARN",
+            "2026-11-28T17:00:00.000001Z  INFO node: a WARN of nothing",
+            r#"{"timestamp":"2026-11-28T17:00:00Z","level":"INFO","message":"WARN","target":"node"}"#,
+        ];
+        assert!(warnings.iter().all(|line| is_warning(line)));
+        assert!(!others.iter().any(|line| is_warning(line)));
     }
 }

@@ -5,8 +5,8 @@ use crate::progress::Progress;
 use crate::words::Words;
 use crate::{Failure, arguments, places};
 use admin::{
-    Allowance, AskError, DeletionReport, EndedLeases, GarbageReport, LeasesReport, ParcelReport,
-    SharesRequest, StoresReport, UsageReport,
+    Allowance, AskError, ControlProgress, DeletionReport, EndedLeases, GarbageReport, LeasesReport,
+    ParcelReport, SharesRequest, StoresReport, UsageReport,
 };
 use clap::{Args, Subcommand};
 use data_encoding::BASE64;
@@ -163,7 +163,7 @@ pub struct Asking {
     data: Option<PathBuf>,
 }
 
-/// Whose request it is, and who carries it to which server.
+/// The account that a request is of, and the machine that carries it to a server.
 #[derive(Debug, Args)]
 pub struct Of {
     /// The file with the account's key.
@@ -201,7 +201,7 @@ struct Leased {
 
 /// Shares that the account has released.
 #[derive(Serialize)]
-struct LetGo {
+struct ReleasedShares {
     shares: Vec<String>,
 }
 
@@ -268,8 +268,8 @@ impl Shares {
             }
             Shares::Drop { shares, of } => {
                 let named = shares.iter().map(|name| node::share_of(name).ok_or_else(|| no_share(name)));
-                of.connect()?.let_go(named.collect::<Result<_, _>>()?)?;
-                Answer::told(&LetGo { shares }, "")
+                of.connect()?.release(named.collect::<Result<_, _>>()?)?;
+                Answer::told(&ReleasedShares { shares }, "")
             }
         }
     }
@@ -319,11 +319,11 @@ impl Asking {
     /// Asks the machine, and shows its progress.
     fn ask<T>(
         self,
-        ask: impl FnOnce(&Path, &mut dyn FnMut(&str)) -> Result<T, AskError>,
+        ask: impl FnOnce(&Path, &mut dyn FnMut(&ControlProgress)) -> Result<T, AskError>,
     ) -> Result<T, Failure> {
         let data = self.data.map_or_else(places::data, Ok)?;
         let progress = Progress::new();
-        Ok(ask(&data, &mut |text| progress.say(text))?)
+        Ok(ask(&data, &mut |at| progress.say(at))?)
     }
 
     /// Answers a request. The reply is a `T`.

@@ -22,16 +22,16 @@ const SOCKET: &str = "smb";
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 
 /// A machine that serves SMB. Dropping it ends all connections.
-pub struct Door {
+pub struct SmbListener {
     listening: Listening,
     socket: PathBuf,
     stops: Arc<AtomicBool>,
 }
 
-impl Door {
+impl SmbListener {
     /// Serves the shares of the machine `name` on `data` from now on.
-    pub fn open(store: Arc<Store>, data: &Path, name: &str, place: DoorPlace) -> Result<Door, Failure> {
-        let DoorPlace { address, mechanisms } = place;
+    pub fn open(store: Arc<Store>, data: &Path, name: &str, place: SmbPlace) -> Result<SmbListener, Failure> {
+        let SmbPlace { address, mechanisms } = place;
         let server = Server::new(store, data.to_path_buf(), name, mechanisms)?;
         let listening = Listening::start(server.clone(), address)
             .map_err(|error| format!("cannot serve SMB at {address} (--smb): {error}"))?;
@@ -52,7 +52,7 @@ impl Door {
                 }
             }
         })?;
-        Ok(Door { listening, socket, stops })
+        Ok(SmbListener { listening, socket, stops })
     }
 
     /// Returns the address.
@@ -61,7 +61,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for SmbListener {
     fn drop(&mut self) {
         self.stops.store(true, Relaxed);
         // This wakes the thread.
@@ -73,7 +73,7 @@ impl Drop for Door {
 
 /// Whether and how a machine serves SMB.
 #[derive(Debug, Args)]
-pub struct DoorOptions {
+pub struct SmbOptions {
     /// Serve SMB, too, at port 445 of all addresses or at this one: see leasehold share and
     /// leasehold user.
     #[arg(long, value_name = "ADDRESS:PORT", num_args = 0..=1, default_missing_value = "445", value_parser = arguments::listen_at)]
@@ -88,19 +88,19 @@ pub struct DoorOptions {
 }
 
 /// Where SMB is served, and how users log on.
-pub struct DoorPlace {
+pub struct SmbPlace {
     address: SocketAddr,
     mechanisms: Mechanisms,
 }
 
-impl DoorOptions {
+impl SmbOptions {
     /// Returns where SMB is served, if it is. Fails if the keytab is of no use.
-    pub fn place(self) -> Result<Option<DoorPlace>, Failure> {
+    pub fn place(self) -> Result<Option<SmbPlace>, Failure> {
         let Some(address) = self.smb else { return Ok(None) };
         let keytab = self.keytab.map(std::path::absolute).transpose()?;
         let mechanisms = Mechanisms { ntlm: !self.no_ntlm, keytab };
         mechanisms.check().map_err(|error| format!("{error} (--keytab)"))?;
-        Ok(Some(DoorPlace { address, mechanisms }))
+        Ok(Some(SmbPlace { address, mechanisms }))
     }
 }
 
@@ -201,8 +201,7 @@ impl ShareCommand {
         match self {
             ShareCommand::Add { name, path, read_only, encrypt, place } => {
                 let data = place.find()?;
-                let path = places::below_root(&data, path);
-                let share = Share { name, path, read_only, encrypt };
+                let share = Share { name, path: shared_directory(&data, path)?, read_only, encrypt };
                 add_share(&data, share.clone())?;
                 Answer::told(&share, format!("{} is shared as {}", share.path, share.name))
             }
@@ -220,6 +219,23 @@ impl ShareCommand {
                 Answer::told(&Removed { name: &name }, format!("{name} is shared no more"))
             }
         }
+    }
+}
+
+/// Returns the path, from the root of the file system, of a directory to share. It must be there if
+/// the machine is up; otherwise it is found when a client connects.
+fn shared_directory(data: &Path, path: String) -> Result<String, Failure> {
+    let path = places::below_root(data, path);
+    let Some(below) = path.strip_prefix('/') else {
+        return Err(format!("{path} is neither on the mount nor a path from its root: /projects, say").into());
+    };
+    let mounted_on = admin::ask_status(data).ok().flatten().and_then(|status| status.mounted_on);
+    match mounted_on.map(PathBuf::from) {
+        Some(mount) if !mount.join(below).is_dir() => {
+            let missing = format!("there is no directory {path} on {}: make it first", mount.display());
+            Err(missing.into())
+        }
+        _ => Ok(path),
     }
 }
 

@@ -71,6 +71,9 @@ fn text(status: &StatusReport) -> String {
     line(
         "role",
         match (status.role, leader) {
+            (Role::Client, _) if status.lacks_server => {
+                "its server DOES NOT RUN, though the servers list it: the log says why".to_owned()
+            }
             (Role::Client, _) => "no server here".to_owned(),
             (Role::Leader, _) => "its server leads".to_owned(),
             (Role::Follower, Some(leader)) => format!("its server follows {leader}"),
@@ -149,8 +152,8 @@ fn of_server(server: &ServerReport, line: &mut dyn FnMut(&str, String)) {
         line("DISK FULL", "what the server has to write down waits for room".to_owned());
     }
     line("scrub", server.scrub.as_ref().map_or(UNREADABLE.to_owned(), |scrub| Words(scrub).to_string()));
-    if server.store_mended > 0 {
-        line("mended", format!("{} bits in the rows: look at this machine's disk", server.store_mended));
+    if server.store_repaired > 0 {
+        line("repaired", format!("{} bits in the rows: look at this machine's disk", server.store_repaired));
     }
     let traffic = &server.traffic;
     line(

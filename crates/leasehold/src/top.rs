@@ -5,7 +5,7 @@ mod view;
 
 use crate::answer::Answer;
 use crate::{Failure, places};
-use admin::{AskError, LiveReport, MachineReport};
+use admin::{AskError, ControlRefusal, LiveReport, MachineReport, RequestWork};
 use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -36,7 +36,7 @@ pub struct Top {
 struct Sample {
     live: LiveReport,
     /// The cluster's machines, or why they are not known.
-    machines: Result<Vec<MachineReport>, String>,
+    machines: Result<Vec<MachineReport>, ControlRefusal>,
 }
 
 impl Sample {
@@ -44,8 +44,8 @@ impl Sample {
         let live = admin::ask_live(data, true)?;
         let machines = admin::machines(data).map_err(|error| match error {
             // This machine has answered. The error is a server's.
-            AskError::Failed(why) => why,
-            other => other.to_string(),
+            AskError::Refused(why) => why,
+            other => ControlRefusal::Failed { doing: RequestWork::AskingMachine, why: other.to_string() },
         });
         Ok(Sample { live, machines })
     }

@@ -5,7 +5,7 @@ use crate::cluster::join;
 use crate::guard::Guard;
 use crate::metrics::Endpoint;
 use crate::progress::step;
-use crate::smb::{Door, DoorOptions, DoorPlace};
+use crate::smb::{SmbListener, SmbOptions, SmbPlace};
 use crate::{Failure, arguments, places, service};
 use backup::{BackupOrder, BackupSchedule};
 use clap::Args;
@@ -63,7 +63,7 @@ pub struct Up {
     #[arg(long)]
     allow_other: bool,
     #[command(flatten)]
-    door: DoorOptions,
+    smb_options: SmbOptions,
     /// MiB that the server keeps its rows in, however many files there are.
     #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u32).range(8..1 << 20))]
     server_memory: u32,
@@ -204,7 +204,8 @@ impl Up {
             order: BackupOrder { dir, keep },
             every: Duration::from_secs_f64(every * 3600.0),
         });
-        let sight = Sight { nosuid: self.nosuid, allow_other: self.allow_other, smb: self.door.place()? };
+        let sight =
+            Sight { nosuid: self.nosuid, allow_other: self.allow_other, smb: self.smb_options.place()? };
         run(&data, &dir, settings, schedule, sight, &self.place)
     }
 }
@@ -249,12 +250,12 @@ fn listen(said: Option<SocketAddr>) -> Listen {
     said.map_or(Listen::IfFree(everywhere), Listen::At)
 }
 
-/// Which users see the file system, by which door, and with which rights.
+/// Which users see the file system, by which front door, and with which rights.
 struct Sight {
     nosuid: bool,
     allow_other: bool,
     /// Where SMB is served, and how users log on there.
-    smb: Option<DoorPlace>,
+    smb: Option<SmbPlace>,
 }
 
 fn run(
@@ -272,8 +273,9 @@ fn run(
         fuse::may_mount_for_others()?;
     }
     // Before anything is made.
+    are_apart(data, dir)?;
+    schedule.iter().try_for_each(|schedule| places::is_beside(&schedule.order.dir, dir))?;
     let dir = fuse::prepare(dir)?;
-    are_apart(data, &dir)?;
     if let (Listen::At(address), false) = (&settings.listen, data.join("format").exists()) {
         // So that a machine that cannot start leaves nothing behind.
         let failed = |error| format!("cannot listen on {address} (choose another with --listen): {error}");
@@ -313,11 +315,11 @@ fn run(
         ..usual
     };
     let signals = starting.end()?;
-    let door = match smb {
+    let smb_listener = match smb {
         Some(place) => {
-            let door = Door::open(machine.store().clone(), data, &name, place)?;
-            words.push_str(&format!("SMB is served at {}\n", door.address()));
-            Some(door)
+            let smb_listener = SmbListener::open(machine.store().clone(), data, &name, place)?;
+            words.push_str(&format!("SMB is served at {}\n", smb_listener.address()));
+            Some(smb_listener)
         }
         None => None,
     };
@@ -338,14 +340,14 @@ fn run(
     Ok(answer.then(move || {
         let _ignored = ignored;
         service::is_ready(&dir);
-        serve(machine, door, &mount, guard.ok().flatten(), signals)
+        serve(machine, smb_listener, &mount, guard.ok().flatten(), signals)
     }))
 }
 
 /// Serves until a signal comes, or the mount is gone. Then ends in order.
 fn serve(
     machine: Machine,
-    door: Option<Door>,
+    smb_listener: Option<SmbListener>,
     mount: &Arc<fuse::Mount>,
     guard: Option<Guard>,
     mut signals: Signals,
@@ -367,7 +369,7 @@ fn serve(
     }
     let began = Instant::now();
     service::is_stopping();
-    drop(door);
+    drop(smb_listener);
     machine.begin_ending();
     let unmounted = mount.unmount();
     drop(guard);
@@ -422,11 +424,19 @@ impl Starting {
 }
 
 /// Fails if the data directory would be on the mount, or on another machine's: the machine would
-/// wait for itself.
+/// wait for itself. Fails as well if the mount would be in the data directory, where it would be in
+/// the way of what the machine keeps.
 fn are_apart(data: &Path, dir: &Path) -> Result<(), Failure> {
-    let data = std::path::absolute(data)?;
-    let there = data.ancestors().find_map(|above| above.canonicalize().ok()).unwrap_or(data);
-    if there.starts_with(dir) {
+    let (there, dir) = (places::resolved(data)?, places::resolved(dir)?);
+    if dir.starts_with(&there) && dir != there {
+        let text = format!(
+            "the mount point {} is in the data directory {}, which is for what leasehold keeps alone: choose another with --mount or --data",
+            dir.display(),
+            there.display()
+        );
+        return Err(text.into());
+    }
+    if there.starts_with(&dir) {
         let text = format!(
             "{} is on the mount point {}, which would hide it: choose another with --mount or --data",
             there.display(),

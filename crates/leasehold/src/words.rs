@@ -2,6 +2,9 @@
 
 mod backups;
 mod cluster;
+mod progress;
+mod refusals;
+mod salvage;
 mod shares;
 mod status;
 

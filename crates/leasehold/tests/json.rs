@@ -5,7 +5,8 @@
 
 mod people;
 
-use node::{Change, Existing, Salvaged, SalvagedChange, SalvagedContent, SalvagedItem};
+use admin::{Change, Existing, Salvaged, SalvagedChange, SalvagedContent, SalvagedItem};
+use namespace::{Error, FileKind};
 use people::{Home, leasehold, said};
 use serde::Serialize;
 use serde_json::Value;
@@ -116,7 +117,7 @@ fn salvaged() -> Vec<Salvaged> {
     let (from, target, device) = (Some("/b".to_owned()), Some("b".to_owned()), Some("1:3".to_owned()));
     let (attribute, mode) = ("user.x".to_owned(), "0644".to_owned());
     let changes = [
-        Change::Create { kind: "symbolic link".to_owned(), mode: mode.clone(), target, device },
+        Change::Create { kind: FileKind::Symlink, mode: mode.clone(), target, device },
         Change::Link { from: from.clone() },
         Change::Unlink { directory: true },
         Change::Rename { from, existing: Existing::Replaced },
@@ -137,14 +138,8 @@ fn salvaged() -> Vec<Salvaged> {
     ];
     let item =
         |change, content| SalvagedItem { path: "/a".to_owned(), file: "1.9".to_owned(), change, content };
-    let why = "cut off from the servers".to_owned();
-    let change = |what| SalvagedChange {
-        what,
-        when: Some(0),
-        user: Some(0),
-        why: why.clone(),
-        operation: String::new(),
-    };
+    let why = Error::CutOff;
+    let change = |what| SalvagedChange { what, when: Some(0), user: Some(0), why, operation: String::new() };
     let content = SalvagedContent {
         name: "content-0".to_owned(),
         size: 1,
@@ -190,6 +185,7 @@ fn smb(document: &mut Document, home: &Home) {
     document.compare("user add", &with_password(home.0.path(), &["user", "add", "anna", "--uid", "1000"]));
     document.run(home, "user list", &[]);
     document.run(home, "user remove", &["anna"]);
+    std::fs::create_dir(home.0.path().join("Leasehold/work")).unwrap();
     document.run(home, "share add", &["work", "/work"]);
     document.run(home, "share list", &[]);
     document.run(home, "share remove", &["work"]);

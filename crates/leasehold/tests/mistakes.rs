@@ -61,6 +61,8 @@ fn before_a_machine_is_up() {
             (&["--data", &data, "status"], 2, &["'status --data'"]),
             (&["up", "--data", &data, "--mount", &data], 2, &["hide it", "--mount"]),
             (&["up", "--data", &inside, "--mount", &data], 2, &["hide it", "--data"]),
+            (&["up", "--data", &data, "--mount", &inside], 2, &["in the data directory", "--mount"]),
+            (&["up", "--data", &unmade, "--mount", &data, "--backup", &inside], 2, &["another disk"]),
             (&["up", "--data", &data, "--mount", &file], 2, &["mount on", "must be a directory", "another"]),
             (&["up", "--data", &below_file, "--mount", &taken], 2, &["file", "--data"]),
             (&["up", "--data", &foreign, "--mount", &taken], 2, &["not empty", "--data"]),
@@ -146,6 +148,7 @@ fn while_a_machine_is_up() {
             (&["up"], 2, &["mounted already", "leasehold down"]),
             (&["up", "--mount", &other], 2, &["in use by process", "another directory with --data"]),
             (&["up", "--data", &inside, "--mount", &other], 2, &["wait for itself", "--data"]),
+            (&["backup", &inside], 2, &["on the file system itself", "another disk"]),
             (
                 &["up", "--data", &data, "--mount", &other, "--listen", &busy],
                 2,

@@ -39,6 +39,7 @@ impl Timestamp {
 
 /// The kind of a file, which never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FileKind {
     /// A file with children.
     Directory,

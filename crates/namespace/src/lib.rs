@@ -1,4 +1,6 @@
 //! Files, fields, operations, and the one pure function that decides them.
+//!
+//! The crate cannot reach messages, stores and clocks: client and server decide alike.
 
 #![allow(missing_docs, reason = "fields of operations are documented once, on the operations")]
 
@@ -32,7 +34,7 @@ pub use locks::{
     Conflict, Holder, LOCKS_MAX, Lock, LockChange, LockKind, LockRange, LockSpace, LockTable, Locks,
     NotATable,
 };
-pub use operand::{AttributeChange, FileSpec, NewFile, RenameMode, SetTime, Whiteout, XattrMode};
+pub use operand::{AttributeChange, FileSpec, NewFile, RenameMode, Replaced, SetTime, Whiteout, XattrMode};
 pub use operation::Operation;
 pub use share::{NoPolicy, ShareId, Spread};
 pub use traced::Traced;

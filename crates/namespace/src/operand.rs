@@ -3,6 +3,7 @@
 
 use crate::{FileKind, Timestamp};
 use ident::FileId;
+use lease::Label;
 use serde::{Deserialize, Serialize};
 
 /// The file that a create asks for.
@@ -68,6 +69,17 @@ pub enum RenameMode {
     NoReplace,
     /// RENAME_EXCHANGE: both exist and change places.
     Exchange,
+}
+
+/// The name that another file loses to a rename or a link. A caller that has checked whether the
+/// file may lose the name says so, and the operation is refused if the name is another file's by
+/// then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replaced {
+    /// The name: the new one, or another spelling of the new one.
+    pub label: Label,
+    /// The file that has the name.
+    pub file: FileId,
 }
 
 /// A time given to `utimensat`.

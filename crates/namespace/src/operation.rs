@@ -5,7 +5,7 @@
 //! same result.
 
 pub use crate::decide::{
-    Access, Accessed, Create, Dispose, GetLock, GetXattr, Link, List, ListXattrs, Lock, Lookup, Open,
+    Access, Accessed, Create, Dispose, Find, GetLock, GetXattr, Link, List, ListXattrs, Lock, Lookup, Open,
     Publish, ReadLink, RemoveXattr, Rename, SetAttributes, SetDisposition, SetXattr, Stat, Unlink,
 };
 use crate::{Cred, Timestamp};
@@ -19,6 +19,7 @@ use smallvec::{SmallVec, smallvec};
 pub enum Operation {
     // Questions: they have no effects and are never logged.
     Lookup(Lookup),
+    Find(Find),
     Stat(Stat),
     Access(Access),
     Open(Open),
@@ -55,7 +56,7 @@ macro_rules! operations {
 }
 
 operations! {
-    Access, Accessed, Create, Dispose, GetLock, GetXattr, Link, List, ListXattrs, Lock, Lookup, Open,
+    Access, Accessed, Create, Dispose, Find, GetLock, GetXattr, Link, List, ListXattrs, Lock, Lookup, Open,
     Publish, ReadLink, RemoveXattr, Rename, SetAttributes, SetDisposition, SetXattr, Stat, Unlink,
 }
 
@@ -63,7 +64,7 @@ impl Operation {
     /// Its name for people.
     pub fn name(&self) -> &'static str {
         match self {
-            Operation::Lookup { .. } => "lookup",
+            Operation::Lookup { .. } | Operation::Find { .. } => "lookup",
             Operation::Stat { .. } => "stat",
             Operation::Access { .. } => "access",
             Operation::Open { .. } => "open",
@@ -92,6 +93,7 @@ impl Operation {
         !matches!(
             self,
             Operation::Lookup { .. }
+                | Operation::Find { .. }
                 | Operation::Stat { .. }
                 | Operation::Access { .. }
                 | Operation::Open { .. }
@@ -107,6 +109,7 @@ impl Operation {
     pub fn cred(&self) -> Option<&Cred> {
         match self {
             Operation::Lookup(Lookup { cred, .. })
+            | Operation::Find(Find { cred, .. })
             | Operation::Access(Access { cred, .. })
             | Operation::Open(Open { cred, .. })
             | Operation::GetXattr(GetXattr { cred, .. })
@@ -145,6 +148,7 @@ impl Operation {
             | Operation::SetDisposition(SetDisposition { time, .. })
             | Operation::Dispose(Dispose { time, .. }) => Some(*time),
             Operation::Lookup { .. }
+            | Operation::Find { .. }
             | Operation::Stat { .. }
             | Operation::Access { .. }
             | Operation::Open { .. }
@@ -171,6 +175,7 @@ impl Operation {
     pub fn files(&self) -> SmallVec<[&FileId; 2]> {
         match self {
             Operation::Lookup(Lookup { dir, .. })
+            | Operation::Find(Find { dir, .. })
             | Operation::List(List { dir })
             | Operation::Create(Create { dir, .. })
             | Operation::Unlink(Unlink { dir, .. }) => smallvec![dir],

@@ -23,6 +23,7 @@ use smallvec::SmallVec;
 /// | `Invalid` | EINVAL | INVALID_PARAMETER |
 /// | `TooManyLinks` | EMLINK | TOO_MANY_LINKS |
 /// | `Stale` | ESTALE | FILE_CLOSED |
+/// | `AnotherFile` | ESTALE | OBJECT_NAME_NOT_FOUND |
 /// | `SharingViolation` | EBUSY | SHARING_VIOLATION |
 /// | `DeletePending` | ENOENT | DELETE_PENDING |
 /// | `NoAttribute` | ENODATA | NO_EAS_ON_FILE |
@@ -39,6 +40,7 @@ use smallvec::SmallVec;
 ///
 /// `Stale` for a [`crate::Operation::Publish`] says that the file is gone, so nothing was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
 pub enum Error {
     /// No such label (ENOENT).
     #[error("no such file")]
@@ -113,6 +115,9 @@ pub enum Error {
     /// The caller does not wait any longer (EINTR).
     #[error("interrupted")]
     Interrupted,
+    /// The name is bound to another file than the one that the operation means (ESTALE).
+    #[error("the name is another file's by now")]
+    AnotherFile,
 }
 
 /// The answer to a successful operation.
@@ -122,6 +127,8 @@ pub enum Answer {
     Nothing,
     /// The entry found, made or moved.
     Entry(Entry),
+    /// The entry found, and the attributes of its file without times and length.
+    Found(Entry, Attributes),
     /// Everything that `stat` shows.
     Stat(Stat),
     /// A link's target or an attribute's value.

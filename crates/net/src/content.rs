@@ -2,13 +2,14 @@
 //! does not hold up messages.
 //!
 //! Every request may be done twice. When a connection breaks, the next one sends the unanswered
-//! requests again. If no connection can be had, the asker is told so, and may ask another host.
+//! requests again. If no connection can be had, the asker is told so, and may ask another host. So
+//! is the asker of a request that is not answered in time: a host may be up and answer nothing.
 
 use crate::call::{End, Stream, agree, is_at};
 use crate::credential_store::Caller;
 use crate::frames;
 use crate::reach;
-use crate::round_trips::{Connection, RoundTrips, smoothed};
+use crate::round_trips::{RoundTrips, TimedConnection, smoothed};
 use crate::socket::Socket;
 use crate::tls;
 use bytes::Bytes;
@@ -43,6 +44,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The idle time after which a connection is closed. A host that is down is called again for as
 /// long after the last request for it.
 const IDLE: Duration = Duration::from_secs(120);
+/// How long any request may take, however long the asker is ready to wait. A host with a slow disk,
+/// or a store elsewhere that is away for a moment, needs less.
+pub const ANSWERED_WITHIN: Duration = Duration::from_secs(180);
+/// The part of that time after which requests are looked at.
+const LOOKS: u32 = 16;
 
 /// The result of a request.
 pub type Results = (Vec<Result<(), Error>>, Bytes);
@@ -52,6 +58,7 @@ pub type Results = (Vec<Result<(), Error>>, Bytes);
 pub struct ShareClient {
     requests: mpsc::UnboundedSender<ShareRequestSent>,
     reach: Arc<Reach>,
+    answered_within: Duration,
 }
 
 /// The task that keeps the connection to one host.
@@ -62,6 +69,7 @@ pub struct ShareLink {
     waiting: BTreeMap<u64, ShareRequestSent>,
     last: u64,
     reach: Arc<Reach>,
+    answered_within: Duration,
     round_trips: Arc<RoundTrips>,
 }
 
@@ -88,6 +96,8 @@ struct ShareRequestSent {
     what: ShareCall,
     body: Vec<Bytes>,
     sent: Instant,
+    /// When nobody waits for it any more.
+    until: Instant,
     reply: blocking::SyncSender<Results>,
 }
 
@@ -96,6 +106,7 @@ struct ShareRequestSent {
 pub struct Pending {
     reply: blocking::Receiver<Results>,
     sent: Instant,
+    until: Instant,
     reach: Arc<Reach>,
 }
 
@@ -121,22 +132,28 @@ enum Over {
 }
 
 impl Pending {
-    /// Waits for the answer. `within`, if given, limits the time in which nothing at all is heard
-    /// of the host. After that no thread waits for the host until it is heard of again.
+    /// Waits for the answer, as long as any request may take. `within`, if given, limits the time
+    /// in which nothing at all is heard of the host. After that no thread waits for the host until
+    /// it is heard of again.
     pub fn wait(&self, within: Option<Duration>) -> Result<Results, Unanswered> {
         self.wait_once(within).inspect_err(|_| self.give_up())
     }
 
     /// Waits like `Pending::wait`, but the request may be waited for again.
     pub fn wait_once(&self, within: Option<Duration>) -> Result<Results, Unanswered> {
-        let Some(within) = within else { return self.reply.recv().map_err(|_| Unanswered::Unreachable) };
         loop {
             let heard = self.reach.state.lock().heard;
-            let left = within.saturating_sub(self.sent.max(heard).elapsed());
-            match self.reply.recv_timeout(left) {
+            let left = self.until.saturating_duration_since(Instant::now());
+            let of_silence = within.map(|within| within.saturating_sub(self.sent.max(heard).elapsed()));
+            match self.reply.recv_timeout(of_silence.map_or(left, |silence| silence.min(left))) {
                 Ok(results) => return Ok(results),
                 Err(blocking::RecvTimeoutError::Disconnected) => return Err(Unanswered::Unreachable),
-                Err(blocking::RecvTimeoutError::Timeout) if left.is_zero() => return Err(Unanswered::Silent),
+                Err(blocking::RecvTimeoutError::Timeout) if left.is_zero() => {
+                    return Err(Unanswered::Unreachable);
+                }
+                Err(blocking::RecvTimeoutError::Timeout) if of_silence.is_some_and(|left| left.is_zero()) => {
+                    return Err(Unanswered::Silent);
+                }
                 Err(blocking::RecvTimeoutError::Timeout) => {}
             }
         }
@@ -151,6 +168,9 @@ impl Pending {
     pub fn heard(&self) -> Result<Option<Results>, Unanswered> {
         match self.reply.try_recv() {
             Ok(results) => Ok(Some(results)),
+            Err(blocking::TryRecvError::Empty) if Instant::now() >= self.until => {
+                Err(Unanswered::Unreachable)
+            }
             Err(blocking::TryRecvError::Empty) => Ok(None),
             Err(blocking::TryRecvError::Disconnected) => Err(Unanswered::Unreachable),
         }
@@ -158,21 +178,27 @@ impl Pending {
 }
 
 impl ShareClient {
-    /// Makes the client of the host `machine`, and the link that keeps its connection.
-    pub fn new(machine: MachineId, round_trips: Arc<RoundTrips>) -> (ShareClient, ShareLink) {
+    /// Makes the client of the host `machine`, and the link that keeps its connection. No request
+    /// waits longer than `answered_within`: usually [`ANSWERED_WITHIN`].
+    pub fn new(
+        machine: MachineId,
+        round_trips: Arc<RoundTrips>,
+        answered_within: Duration,
+    ) -> (ShareClient, ShareLink) {
         let (sender, requests) = mpsc::unbounded_channel();
         let now = Instant::now();
         let state = ReachState { down: false, heard: now, asked: now, takes: Duration::ZERO };
         let reach = Arc::new(Reach { state: Mutex::new(state), wanted: Notify::new() });
-        let client = ShareClient { requests: sender, reach: reach.clone() };
+        let client = ShareClient { requests: sender, reach: reach.clone(), answered_within };
         let waiting = BTreeMap::new();
-        (client, ShareLink { machine, requests, waiting, last: 0, reach, round_trips })
+        (client, ShareLink { machine, requests, waiting, last: 0, reach, answered_within, round_trips })
     }
 
     /// Sends a request, unless the host is known to be down. Never blocks.
     pub fn call(&self, what: ShareCall, body: Vec<Bytes>) -> Option<Pending> {
         let (reply, pending) = blocking::sync_channel(1);
         let sent = Instant::now();
+        let until = sent + self.answered_within;
         let mut state = self.reach.state.lock();
         state.asked = sent;
         if state.down {
@@ -180,9 +206,9 @@ impl ShareClient {
             return None;
         }
         // The link may be gone. Then the reply's other end is gone, too.
-        let _ = self.requests.send(ShareRequestSent { what, body, sent, reply });
+        let _ = self.requests.send(ShareRequestSent { what, body, sent, until, reply });
         drop(state);
-        Some(Pending { reply: pending, sent, reach: self.reach.clone() })
+        Some(Pending { reply: pending, sent, until, reach: self.reach.clone() })
     }
 
     /// Whether the host is down, and how long it takes to answer. The asker orders hosts by it.
@@ -286,13 +312,14 @@ impl ShareLink {
             };
         (*pause, *within) = (PAUSE_MIN, (2 * began.elapsed()).clamp(CALL_WITHIN_MIN, CALL_WITHIN_MAX));
         self.reach.heard(None);
-        let round_trip = self.round_trips.to(self.machine, Connection::Shares);
+        let round_trip = self.round_trips.to(self.machine, TimedConnection::Shares);
         let (mut sink, mut stream) = frames.split();
         // Reading and writing go on at once. A server that waits for its answers to be taken takes
         // no requests.
-        let ShareLink { requests, waiting, last, reach, .. } = self;
+        let ShareLink { requests, waiting, last, reach, answered_within, .. } = self;
         let waiting = RefCell::new(waiting);
-        waiting.borrow_mut().retain(|_, request| since(&request.what) <= version);
+        let now = Instant::now();
+        waiting.borrow_mut().retain(|_, request| since(&request.what) <= version && request.until > now);
         let again: Vec<Bytes> = waiting.borrow().iter().map(|(number, r)| frame(*number, r)).collect();
         let writing = async {
             for frame in again {
@@ -333,9 +360,22 @@ impl ShareLink {
                 let _ = request.reply.send((results, body));
             }
         };
+        // A caller that waits for what is forgotten here is told that there is no answer.
+        let forgetting = async {
+            loop {
+                tokio::time::sleep(*answered_within / LOOKS).await;
+                let (now, before) = (Instant::now(), waiting.borrow().len());
+                waiting.borrow_mut().retain(|_, request| request.until > now);
+                let forgot = waiting.borrow().len() < before;
+                if forgot && reach.state.lock().heard.elapsed() >= *answered_within {
+                    return Err(End::Gone);
+                }
+            }
+        };
         let ended: Result<Over, End> = tokio::select! {
             ended = writing => ended,
             ended = reading => ended,
+            ended = forgetting => ended,
         };
         ended.unwrap_or_else(Over::Broken)
     }

@@ -2,10 +2,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::StreamExt;
-use rustix::net::sockopt::{
-    set_socket_keepalive, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_thin_linear_timeouts,
-    set_tcp_user_timeout,
-};
+use rustix::net::sockopt::set_tcp_thin_linear_timeouts;
 use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
@@ -44,13 +41,10 @@ pub fn peers<S>(frames: &mut Frames<S>) {
 /// Sets up a connection: small messages go at once, and a peer that is gone is noticed soon.
 pub fn prepare(tcp: &TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
-    set_socket_keepalive(tcp, true)?;
-    set_tcp_keepidle(tcp, KEEPALIVE)?;
-    set_tcp_keepintvl(tcp, KEEPALIVE)?;
+    os::end_with_peer(tcp, KEEPALIVE, SILENCE)?;
     // Few messages are under way at a time. With linear timeouts the wait for a message that is
     // lost repeatedly does not double each time.
     set_tcp_thin_linear_timeouts(tcp, true)?;
-    set_tcp_user_timeout(tcp, SILENCE.as_millis().try_into().unwrap_or(u32::MAX))?;
     Ok(())
 }
 

@@ -18,7 +18,6 @@ mod movable;
 pub mod reach;
 mod round_trips;
 mod socket;
-mod strangers;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -27,14 +26,14 @@ mod token;
 
 pub use authority::{Authority, AuthorityKeys, CertificateError, Credentials, fingerprint, machine_of};
 pub use carrier::{CarrierError, ShareCarrier};
-pub use content::{Pending, ShareClient, ShareLink, Unanswered};
+pub use content::{ANSWERED_WITHIN, Pending, ShareClient, ShareLink, Unanswered};
 pub use credential_store::{Caller, CredentialStore};
 pub use discovery::Places;
 pub use join::{JoinError, join, leave};
 pub use leader::{LeaderError, ask_control, ask_to_serve, tell_ready};
 pub use link::{LinkDown, ServerLink, ServerLinkStatus, SessionClient};
 pub use listener::{ListenError, Listener};
-pub use round_trips::{Connection, RoundTrip, RoundTripReport, RoundTrips};
+pub use round_trips::{RoundTrip, RoundTripReport, RoundTrips, TimedConnection};
 pub use thread::NetThread;
 pub use tls::{Reception, ShownCertificate};
 pub use token::{Token, TokenError};

@@ -49,9 +49,15 @@ impl Wake for Again {
 
 impl Line {
     pub(crate) fn new(frames: Frames<Stream>, round_trip: Arc<RoundTrip>) -> Arc<Line> {
-        let (waiting, failed, again, renewal) = Default::default();
-        let heard = Mutex::new(Instant::now());
-        Arc::new(Line { waiting, frames: Mutex::new(frames), heard, failed, again, renewal, round_trip })
+        Arc::new(Line {
+            waiting: Default::default(),
+            frames: Mutex::new(frames),
+            heard: Mutex::new(Instant::now()),
+            failed: Default::default(),
+            again: Default::default(),
+            renewal: Default::default(),
+            round_trip,
+        })
     }
 
     /// Queues a message for the next [`Line::push`], or for when the connection can take more.
@@ -210,7 +216,7 @@ mod tests {
     use super::*;
     use crate::authority::Authority;
     use crate::credential_store::CredentialStore;
-    use crate::round_trips::{Connection, RoundTrips};
+    use crate::round_trips::{RoundTrips, TimedConnection};
     use crate::tls::Reception;
     use crate::{call, frames};
     use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
@@ -306,7 +312,7 @@ mod tests {
     fn a_renewal_is_timed_until_it_is_answered() {
         within_a_minute(async {
             let round_trips = RoundTrips::default();
-            let (line, _) = connected(round_trips.to(MachineId(1), Connection::Session)).await;
+            let (line, _) = connected(round_trips.to(MachineId(1), TimedConnection::Session)).await;
             line.say(Some(ToServer::ReserveInodes { known: 1 }));
             line.is_renewed();
             assert_eq!(round_trips.report(), [], "nobody has asked for that");

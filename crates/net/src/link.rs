@@ -7,7 +7,7 @@ use crate::credential_store::Caller;
 use crate::discovery::Places;
 use crate::frames;
 use crate::line::Line;
-use crate::round_trips::{Connection, RoundTrips};
+use crate::round_trips::{RoundTrips, TimedConnection};
 use crate::thread::NetThread;
 use bytes::BytesMut;
 use lease::SessionId;
@@ -283,12 +283,10 @@ impl ServerLink {
                     }
                 }
                 End::Elsewhere(leader) => {
-                    // Other servers do not know yet that the leader is gone.
-                    if leader.is_empty() || leader.iter().any(is_gone) {
-                        hints.clear();
+                    hints = worth_calling(leader, is_gone);
+                    if hints.is_empty() {
+                        // Other servers do not know yet that the leader is gone.
                         tokio::time::sleep(ELECTION_PAUSE).await;
-                    } else {
-                        hints = leader.into_iter().rev().collect();
                     }
                 }
                 End::Refused(_) => {
@@ -349,7 +347,7 @@ impl ServerLink {
         frames::messages(&mut frames);
         let watched = (servers.len() > 1).then_some(quiet);
         self.heard(servers, serve);
-        let line = Line::new(frames, self.round_trips.to(machine, Connection::Session));
+        let line = Line::new(frames, self.round_trips.to(machine, TimedConnection::Session));
         *self.line.lock() = Some(line.clone());
         *pause = PAUSE_MIN;
         {
@@ -411,6 +409,12 @@ impl ServerLink {
     }
 }
 
+/// The leader's addresses that are not known to be silent, the first one last. A leader may be
+/// reached at one of its addresses while the network of another one is down.
+fn worth_calling(leader: Vec<String>, is_gone: impl Fn(&String) -> bool) -> Vec<String> {
+    leader.into_iter().rev().filter(|address| !is_gone(address)).collect()
+}
+
 /// The addresses without repetition. Several servers may have an address in common that means each
 /// one's own machine.
 fn each_once<'a>(addresses: impl IntoIterator<Item = &'a String>) -> Vec<String> {
@@ -438,4 +442,18 @@ fn tell(client: &dyn SessionClient, line: &Line, frames: Vec<BytesMut>) -> Resul
         client.deliver(told);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_address_of_the_leader_leaves_its_other_ones_to_call() {
+        let leader = || ["172.17.0.1:1", "10.0.0.1:1", "10.1.0.1:1"].map(str::to_owned).to_vec();
+        let but = |gone: &[&str]| worth_calling(leader(), |address| gone.contains(&address.as_str()));
+        assert_eq!(but(&[]), ["10.1.0.1:1", "10.0.0.1:1", "172.17.0.1:1"], "the first is popped first");
+        assert_eq!(but(&["172.17.0.1:1"]), ["10.1.0.1:1", "10.0.0.1:1"]);
+        assert_eq!(but(&["172.17.0.1:1", "10.0.0.1:1", "10.1.0.1:1"]), [""; 0]);
+    }
 }

@@ -1,14 +1,14 @@
-//! Listens for callers, and greets them: whom a connection is from, and what it is for. Whoever
-//! starts the listener serves the caller from there on.
+//! Listens for callers, and greets them: whom a connection is from, and what it is for. The
+//! starter of the listener serves the caller from there on.
 
 use crate::authority::CertificateError;
 use crate::credential_store::CredentialStore;
 use crate::discovery::Announcement;
 use crate::frames::{self, Frames};
 pub use crate::movable::Movable;
-use crate::strangers::{Stranger, Strangers};
 use crate::thread::NetThread;
 use crate::tls::ShownCertificate;
+use os::{Stranger, StrangerBounds, Strangers};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -24,6 +24,8 @@ use wire::{GreetingError, Purpose, Version, Versions};
 /// How long a caller may take to send its first bytes, and how long to state its purpose.
 const FIRST_WORD_TIMEOUT: Duration = Duration::from_secs(3);
 const GREETING_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many connections of strangers there may be.
+const STRANGERS: StrangerBounds = StrangerBounds { all: 256, of_address: 64 };
 /// How many connections the kernel queues until they are accepted.
 const BACKLOG: i32 = 4096;
 
@@ -172,7 +174,7 @@ async fn accept<S: Future<Output = Result<(), End>> + 'static>(
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot listen"),
     };
-    let (strangers, shared) = (Strangers::default(), Rc::new((lobby, serve)));
+    let (strangers, shared) = (Strangers::new(STRANGERS), Rc::new((lobby, serve)));
     loop {
         let (tcp, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -185,10 +187,11 @@ async fn accept<S: Future<Output = Result<(), End>> + 'static>(
         let (shared, stranger) = (shared.clone(), strangers.enter(peer.ip()));
         tokio::task::spawn_local(async move {
             let (lobby, serve) = &*shared;
+            let leaving = stranger.leaving();
             let greeting = timeout(GREETING_TIMEOUT, greet(lobby, (tcp, peer), &stranger));
             let greeted = tokio::select! {
                 greeted = greeting => greeted,
-                () = stranger.has_to_leave() => return say_why(peer, Err(End::Crowded)),
+                () = leaving.has_to_leave() => return say_why(peer, Err(End::Crowded)),
             };
             drop(stranger);
             let ended = match greeted.map_err(End::from) {
@@ -221,7 +224,7 @@ async fn greet(
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let shown = certificate.and_then(|certificate| reception.shown(certificate));
     if shown.is_some() {
-        stranger.is_a_machine();
+        stranger.is_known();
     }
     let mut frames = frames::greetings(stream);
     let greeting = frames::receive(&mut frames).await?;

@@ -11,7 +11,7 @@ use wire::MachineId;
 
 /// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Connection {
+pub enum TimedConnection {
     /// A client's session: renewals are timed.
     Session,
     /// The server group: each call is timed, most of them entries or heartbeats.
@@ -22,7 +22,7 @@ pub enum Connection {
 
 /// The round trips of one machine's connections.
 #[derive(Debug, Default)]
-pub struct RoundTrips(Mutex<BTreeMap<(MachineId, Connection), Weak<RoundTrip>>>);
+pub struct RoundTrips(Mutex<BTreeMap<(MachineId, TimedConnection), Weak<RoundTrip>>>);
 
 /// A smoothed round trip, nanoseconds; 0 before the first. The connections that it measures hold
 /// it.
@@ -40,12 +40,12 @@ pub struct RoundTripReport {
     pub seconds: f64,
 }
 
-impl Connection {
+impl TimedConnection {
     fn name(self) -> &'static str {
         match self {
-            Connection::Session => "session",
-            Connection::Group => "group",
-            Connection::Shares => "shares",
+            TimedConnection::Session => "session",
+            TimedConnection::Group => "group",
+            TimedConnection::Shares => "shares",
         }
     }
 }
@@ -53,7 +53,7 @@ impl Connection {
 impl RoundTrips {
     /// Returns the figure for a connection to `machine`. Several connections for one purpose share
     /// it.
-    pub fn to(&self, machine: MachineId, connection: Connection) -> Arc<RoundTrip> {
+    pub fn to(&self, machine: MachineId, connection: TimedConnection) -> Arc<RoundTrip> {
         let mut known = self.0.lock();
         if let Some(round_trip) = known.get(&(machine, connection)).and_then(Weak::upgrade) {
             return round_trip;
@@ -105,7 +105,7 @@ mod tests {
     fn a_figure_follows_what_answers_take() {
         let ms = Duration::from_millis;
         let round_trips = RoundTrips::default();
-        let round_trip = round_trips.to(PEER, Connection::Group);
+        let round_trip = round_trips.to(PEER, TimedConnection::Group);
         assert_eq!(round_trips.report(), []);
         let figure = || round_trips.report()[0].seconds;
         round_trip.note(ms(8));
@@ -119,8 +119,9 @@ mod tests {
     #[test]
     fn a_figure_is_there_as_long_as_a_connection() {
         let round_trips = RoundTrips::default();
-        let (one, other) = (round_trips.to(PEER, Connection::Group), round_trips.to(PEER, Connection::Group));
-        let shares = round_trips.to(PEER, Connection::Shares);
+        let (one, other) =
+            (round_trips.to(PEER, TimedConnection::Group), round_trips.to(PEER, TimedConnection::Group));
+        let shares = round_trips.to(PEER, TimedConnection::Shares);
         one.note(Duration::from_micros(1));
         shares.note(Duration::from_micros(2));
         drop(one);
@@ -130,7 +131,7 @@ mod tests {
         drop(other);
         assert_eq!(connections(), ["shares"]);
         // The next connection begins anew.
-        let _again = round_trips.to(PEER, Connection::Group);
+        let _again = round_trips.to(PEER, TimedConnection::Group);
         assert_eq!(connections(), ["shares"]);
     }
 }

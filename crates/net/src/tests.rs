@@ -49,7 +49,7 @@ fn what_only_the_next_version_has_is_not_said_to_a_host_that_speaks_this_one() {
         assert!(if is_said { asked.is_ok() } else { matches!(asked, Err(CarrierError::TooOld { .. })) });
         assert!(carrier.call(ShareCall::Which, &[]).is_ok());
         // The client asks before there is a connection, and over one.
-        let (client, link) = ShareClient::new(FOUNDER, Arc::default());
+        let (client, link) = ShareClient::new(FOUNDER, Arc::default(), ANSWERED_WITHIN);
         let _keeps = NetThread::spawn("a test", move || link.keep(vec![address], caller)).unwrap();
         for (call, is_said) in [(OF_NEXT, is_said), (ShareCall::Which, true), (OF_NEXT, is_said)] {
             let answer = client.call(call, Vec::new()).unwrap().wait_once(None);

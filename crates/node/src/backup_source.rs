@@ -1,7 +1,7 @@
 //! This machine's server as the source of backups.
 
 use crate::membership::Membership;
-use backup::{BackupError, BackupOrder, BackupReport, Source};
+use backup::{BackupError, BackupOrder, BackupProgress, BackupReport, Source};
 use std::time::Duration;
 
 /// The longest time for this machine's own client to send its unlogged operations to the server.
@@ -11,13 +11,13 @@ const FLUSH: Duration = Duration::from_secs(30);
 pub(crate) fn back_up(
     membership: &Membership,
     order: &BackupOrder,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&BackupProgress),
 ) -> Result<BackupReport, BackupError> {
     let server = membership.server().ok_or(BackupError::NoServer)?;
     let source = Source {
         group: server.group(),
         share_host: server.share_host(),
-        authority: server.latest_authority().map_err(BackupError::Server)?.1,
+        authority: server.latest_authority().map_err(|error| BackupError::Server(error.to_string()))?.1,
         flush: &|| membership.client_host().flush(FLUSH),
         is_stopping: &|| membership.client_host().is_stopping() || server.is_stopping(),
     };

@@ -17,13 +17,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use wire::{FRAME_BYTES_MAX, MachineId, Purpose, Receipt, Start, ToServer, Version, Welcome, decode, encode};
 
 /// How long the directory may take to open a session or to enrol a machine.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(60);
+/// How many enrolments may be under way.
+const ENROLMENTS_MAX: usize = 16;
 /// How many answers may wait for one connection to take them.
 const REQUESTS_MAX: usize = 16;
 /// Bytes of pending proposals. Above that the server reads nothing more from any connection.
@@ -40,7 +42,12 @@ const TWIN: &str = "another process is up with a copy of this machine's data dir
 struct ListeningHost {
     membership: Weak<Membership>,
     server: Arc<Server>,
+    /// Bounds the enrolments that are under way.
+    enrolling: Semaphore,
 }
+
+/// The state here may be older than the group's.
+struct Outdated;
 
 /// Listens on `address` for the machines of `server`, which is that of `membership`.
 pub(crate) fn listen(
@@ -49,7 +56,8 @@ pub(crate) fn listen(
     credentials: Arc<CredentialStore>,
     address: SocketAddr,
 ) -> Result<Listener, ListenError> {
-    let host = Arc::new(ListeningHost { membership, server });
+    let enrolling = Semaphore::new(ENROLMENTS_MAX);
+    let host = Arc::new(ListeningHost { membership, server, enrolling });
     Listener::start(credentials, address, move |greeted| {
         let host = host.clone();
         async move { serve(&host, greeted).await }
@@ -172,7 +180,7 @@ impl ListeningHost {
         let server = self.server.clone();
         on_a_thread(move || match server.refuses(machine) {
             Some(_) => Ok(()),
-            None => server.leave(machine, "this machine"),
+            None => server.leave(machine).map_err(|error| error.to_string()),
         })
         .await
     }
@@ -199,13 +207,42 @@ impl ListeningHost {
         Ok(())
     }
 
+    /// Why the current state refuses something, if it does. A refusal by a state that may be an
+    /// older one does not count: then it is `Err`.
+    ///
+    /// Strangers are refused so. A proposal to the group is written into every member's log, and
+    /// the group would refuse it after that.
+    async fn refuses(&self, look: impl Fn(&Server) -> Option<String>) -> Result<Option<String>, Outdated> {
+        if look(&self.server).is_none() {
+            return Ok(None);
+        }
+        if !self.server.group().confirm().await {
+            return Err(Outdated);
+        }
+        Ok(look(&self.server))
+    }
+
     async fn enrol(&self, secret: &[u8; 16], name: String, key: [u8; 32]) -> Result<Welcome, String> {
-        let (connection, mut down) = self.server.routes().lock().connect(None);
         let token = Token::hash(secret);
+        let may_enrol = |server: &Server| {
+            let (joins, at) = ((name.as_str(), &key), utc_secs());
+            let checked =
+                server.group().query(|directory, store| directory.may_enrol(&token, joins, at, store));
+            checked.err().map(|why| why.to_string())
+        };
+        match self.refuses(may_enrol).await {
+            Ok(None) => {}
+            Ok(Some(why)) => return Err(why),
+            Err(Outdated) => return Ok(self.elsewhere()),
+        }
+        let Ok(_under_way) = self.enrolling.acquire().await else { return Ok(self.elsewhere()) };
+        let (connection, mut down) = self.server.routes().lock().connect(None);
         self.server.group().propose(Input::Enrol { token, name, key, at: utc_secs(), connection });
         match timeout(OPEN_TIMEOUT, down.recv()).await {
             Ok(Some(Down::Enrolled(machine))) => {
-                Ok(Welcome::Joined { machine, certificates: self.server.certify(machine, key, false)? })
+                let certificates = self.server.certify(machine, key, false);
+                let certificates = certificates.map_err(|error| error.to_string())?;
+                Ok(Welcome::Joined { machine, certificates })
             }
             Ok(Some(Down::Refused(why))) => Err(why),
             // The server has hung up on all, as it does when a server or a version is another: the
@@ -228,7 +265,8 @@ impl ListeningHost {
             .number_for(machine)
             .zip(key)
             .ok_or("nobody has asked this machine to serve: leasehold server add")?;
-        Ok(Welcome::Serve { member, certificates: self.server.certify(machine, key, true)? })
+        let certificates = self.server.certify(machine, key, true).map_err(|error| error.to_string())?;
+        Ok(Welcome::Serve { member, certificates })
     }
 
     /// Why this server refuses another as a member. It must accept a server whose membership it has
@@ -318,6 +356,11 @@ impl ListeningHost {
         session: Option<SessionId>,
         version: Version,
     ) -> Result<(SessionId, mpsc::Receiver<Down>), End> {
+        match self.refuses(|server| server.refuses(machine)).await {
+            Ok(None) => {}
+            Ok(Some(why)) => return Err(End::Refused(why)),
+            Err(Outdated) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        }
         let (connection, mut down) = self.server.routes().lock().connect(Some((machine, start.drawn)));
         self.server.open((machine, version), start, session, connection);
         // Only the directory refuses a session. A refused client gives up its updates that are not

@@ -1,140 +1,23 @@
 //! A change that could not be applied, as it is reported to people and programs.
 
-use crate::salvaged::path;
+use admin::{Change, Existing, SalvagedChange};
 use client::KnownPath;
-use figures::{date, size};
 use lease::Label;
 use namespace::{AttributeChange, FileKind, FileSpec, Operation, RenameMode, SetTime, Timestamp, operation};
-use serde::{Deserialize, Serialize};
-use std::fmt;
 
-/// A change that was lost.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SalvagedChange {
-    /// The change.
-    #[serde(flatten)]
-    pub what: Change,
-    /// The time at which it was made here, seconds since 1970 UTC. Some changes have no time of
-    /// their own.
-    pub when: Option<i64>,
-    /// The number of the user who made it, where that counts.
-    pub user: Option<u32>,
-    /// The reason why it could not be applied.
-    pub why: String,
-    /// BLAKE3 of the operation, which identifies it.
-    pub operation: String,
-}
-
-/// A change to the file at a path. Other paths are as the machine last knew them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "call")]
-pub enum Change {
-    /// Make the file.
-    #[serde(rename = "create")]
-    Create {
-        /// The kind of file.
-        kind: String,
-        /// Permission bits, octal.
-        mode: String,
-        /// The target of a symbolic link.
-        target: Option<String>,
-        /// A device's numbers, `MAJOR:MINOR`.
-        device: Option<String>,
-    },
-    /// Make the path one more name of a file.
-    #[serde(rename = "link")]
-    Link {
-        /// Another name of that file.
-        from: Option<String>,
-    },
-    /// Remove the file.
-    #[serde(rename = "unlink")]
-    Unlink {
-        /// The file is a directory.
-        directory: bool,
-    },
-    /// Rename another path to this one.
-    #[serde(rename = "rename")]
-    Rename {
-        /// The other path.
-        from: Option<String>,
-        /// The treatment of a file that has the new name already.
-        existing: Existing,
-    },
-    /// Set attributes; absent ones stay.
-    #[serde(rename = "setattr")]
-    SetAttributes {
-        /// Permission bits, octal.
-        mode: Option<String>,
-        /// The owner's number.
-        owner: Option<u32>,
-        /// The group's number.
-        group: Option<u32>,
-        /// Access time, seconds since 1970 UTC.
-        accessed: Option<i64>,
-        /// Modification time, seconds since 1970 UTC.
-        modified: Option<i64>,
-    },
-    /// Set an extended attribute.
-    #[serde(rename = "setxattr")]
-    SetXattr {
-        /// Its name.
-        attribute: String,
-        /// The length of its value, bytes.
-        bytes: u64,
-    },
-    /// Remove an extended attribute.
-    #[serde(rename = "removexattr")]
-    RemoveXattr {
-        /// Its name.
-        attribute: String,
-    },
-    /// Write content, of which nothing is left here.
-    #[serde(rename = "write")]
-    Write {
-        /// The file's size after the write.
-        size: u64,
-    },
-    /// Set whether the file goes at its last close.
-    #[serde(rename = "delete on close")]
-    DeleteOnClose {
-        /// The file was to go.
-        delete: bool,
-    },
-    /// Remove the file at its last close.
-    #[serde(rename = "last close")]
-    LastClose,
-    /// Note that the file was read.
-    #[serde(rename = "read")]
-    Read,
-    /// Lock or unlock the file.
-    #[serde(rename = "lock")]
-    Lock,
-}
-
-/// The treatment of a file that has a rename's new name already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Existing {
-    /// The file is removed.
-    Replaced,
-    /// The file stays, and nothing is renamed.
-    Kept,
-    /// Both files change places.
-    Exchanged,
-}
-
-impl SalvagedChange {
-    /// Describes `operation`, which was not applied because of `why`. It names the path `from`
-    /// beside that of its file.
-    pub(crate) fn of(operation: &Operation, from: Option<&KnownPath>, why: namespace::Error) -> Self {
-        SalvagedChange {
-            what: Change::of(operation, from.map(path)),
-            when: operation.time().map(|time| time.secs),
-            user: operation.cred().map(|cred| cred.uid),
-            why: why.to_string(),
-            operation: digest(operation),
-        }
+/// Describes `operation`, which was not applied because of `why`. It names the path `from` beside
+/// that of its file.
+pub(crate) fn salvaged(
+    operation: &Operation,
+    from: Option<&KnownPath>,
+    why: namespace::Error,
+) -> SalvagedChange {
+    SalvagedChange {
+        what: change(operation, from.map(path)),
+        when: operation.time().map(|time| time.secs),
+        user: operation.cred().map(|cred| cred.uid),
+        why,
+        operation: digest(operation),
     }
 }
 
@@ -143,83 +26,71 @@ pub(crate) fn digest(operation: &Operation) -> String {
     crypto::hash(&wire::encode(operation)).to_hex().to_string()
 }
 
-impl Change {
-    fn of(operation: &Operation, from: Option<String>) -> Change {
-        match operation {
-            Operation::Create(operation::Create { new, .. }) => Change::create(&new.spec),
-            Operation::Link { .. } => Change::Link { from },
-            Operation::Unlink(operation::Unlink { directory, .. }) => {
-                Change::Unlink { directory: *directory }
-            }
-            Operation::Rename(operation::Rename { mode, .. }) => {
-                let existing = match mode {
-                    RenameMode::Replace => Existing::Replaced,
-                    RenameMode::NoReplace => Existing::Kept,
-                    RenameMode::Exchange => Existing::Exchanged,
-                };
-                Change::Rename { from, existing }
-            }
-            Operation::SetAttributes(operation::SetAttributes { change, time, .. }) => {
-                Change::set_attributes(change, *time)
-            }
-            Operation::SetXattr(operation::SetXattr { name, value, .. }) => {
-                Change::SetXattr { attribute: attribute(name), bytes: value.len() as u64 }
-            }
-            Operation::RemoveXattr(operation::RemoveXattr { name, .. }) => {
-                Change::RemoveXattr { attribute: attribute(name) }
-            }
-            Operation::Publish(operation::Publish { size, .. }) => Change::Write { size: *size },
-            Operation::SetDisposition(operation::SetDisposition { link, .. }) => {
-                Change::DeleteOnClose { delete: link.is_some() }
-            }
-            Operation::Dispose { .. } => Change::LastClose,
-            Operation::Accessed { .. } => Change::Read,
-            Operation::Lock { .. } => Change::Lock,
-            Operation::Lookup { .. }
-            | Operation::Stat { .. }
-            | Operation::Access { .. }
-            | Operation::Open { .. }
-            | Operation::ReadLink { .. }
-            | Operation::List { .. }
-            | Operation::GetXattr { .. }
-            | Operation::ListXattrs { .. }
-            | Operation::GetLock { .. } => unreachable!("a question is never logged, and so never lost"),
+fn change(operation: &Operation, from: Option<String>) -> Change {
+    match operation {
+        Operation::Create(operation::Create { new, .. }) => create(&new.spec),
+        Operation::Link { .. } => Change::Link { from },
+        Operation::Unlink(operation::Unlink { directory, .. }) => Change::Unlink { directory: *directory },
+        Operation::Rename(operation::Rename { mode, .. }) => {
+            let existing = match mode {
+                RenameMode::Replace => Existing::Replaced,
+                RenameMode::NoReplace => Existing::Kept,
+                RenameMode::Exchange => Existing::Exchanged,
+            };
+            Change::Rename { from, existing }
         }
+        Operation::SetAttributes(operation::SetAttributes { change, time, .. }) => {
+            set_attributes(change, *time)
+        }
+        Operation::SetXattr(operation::SetXattr { name, value, .. }) => {
+            Change::SetXattr { attribute: attribute(name), bytes: value.len() as u64 }
+        }
+        Operation::RemoveXattr(operation::RemoveXattr { name, .. }) => {
+            Change::RemoveXattr { attribute: attribute(name) }
+        }
+        Operation::Publish(operation::Publish { size, .. }) => Change::Write { size: *size },
+        Operation::SetDisposition(operation::SetDisposition { link, .. }) => {
+            Change::DeleteOnClose { delete: link.is_some() }
+        }
+        Operation::Dispose { .. } => Change::LastClose,
+        Operation::Accessed { .. } => Change::Read,
+        Operation::Lock { .. } => Change::Lock,
+        Operation::Lookup { .. }
+        | Operation::Find { .. }
+        | Operation::Stat { .. }
+        | Operation::Access { .. }
+        | Operation::Open { .. }
+        | Operation::ReadLink { .. }
+        | Operation::List { .. }
+        | Operation::GetXattr { .. }
+        | Operation::ListXattrs { .. }
+        | Operation::GetLock { .. } => unreachable!("a question is never logged, and so never lost"),
     }
+}
 
-    fn create(spec: &FileSpec) -> Change {
-        let (major, minor) = (spec.rdev >> 8 & 0xfff, spec.rdev & 0xff | spec.rdev >> 12 & 0xf_ff00);
-        let is_device = matches!(spec.kind, FileKind::CharDevice | FileKind::BlockDevice);
-        let target = String::from_utf8_lossy(&spec.target).into_owned();
-        let kind = match spec.kind {
-            FileKind::Directory => "directory",
-            FileKind::Regular => "file",
-            FileKind::Symlink => "symbolic link",
-            FileKind::Fifo => "named pipe",
-            FileKind::Socket => "socket",
-            FileKind::CharDevice => "character device",
-            FileKind::BlockDevice => "block device",
-        };
-        Change::Create {
-            kind: kind.to_owned(),
-            mode: octal(spec.mode & !spec.umask),
-            target: (spec.kind == FileKind::Symlink).then_some(target),
-            device: is_device.then(|| format!("{major}:{minor}")),
-        }
+fn create(spec: &FileSpec) -> Change {
+    let (major, minor) = (spec.rdev >> 8 & 0xfff, spec.rdev & 0xff | spec.rdev >> 12 & 0xf_ff00);
+    let is_device = matches!(spec.kind, FileKind::CharDevice | FileKind::BlockDevice);
+    let target = String::from_utf8_lossy(&spec.target).into_owned();
+    Change::Create {
+        kind: spec.kind,
+        mode: octal(spec.mode & !spec.umask),
+        target: (spec.kind == FileKind::Symlink).then_some(target),
+        device: is_device.then(|| format!("{major}:{minor}")),
     }
+}
 
-    fn set_attributes(change: &AttributeChange, now: Timestamp) -> Change {
-        let seconds = |time: SetTime| match time {
-            SetTime::Now => now.secs,
-            SetTime::At(time) => time.secs,
-        };
-        Change::SetAttributes {
-            mode: change.mode.map(octal),
-            owner: change.uid,
-            group: change.gid,
-            accessed: change.atime.map(seconds),
-            modified: change.mtime.map(seconds),
-        }
+fn set_attributes(change: &AttributeChange, now: Timestamp) -> Change {
+    let seconds = |time: SetTime| match time {
+        SetTime::Now => now.secs,
+        SetTime::At(time) => time.secs,
+    };
+    Change::SetAttributes {
+        mode: change.mode.map(octal),
+        owner: change.uid,
+        group: change.gid,
+        accessed: change.atime.map(seconds),
+        modified: change.mtime.map(seconds),
     }
 }
 
@@ -231,66 +102,11 @@ fn octal(mode: u16) -> String {
     format!("{mode:04o}")
 }
 
-/// Prints a file's time as a calendar date.
-fn day(seconds: i64) -> String {
-    u64::try_from(seconds).map_or_else(|_| format!("{} s before 1970", seconds.unsigned_abs()), date)
-}
-
-impl fmt::Display for SalvagedChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.what)?;
-        let user = self.user.map(|user| format!("user {user}"));
-        let done: Vec<String> = user.into_iter().chain(self.when.map(day)).collect();
-        if !done.is_empty() {
-            write!(f, " ({})", done.join(", "))?;
-        }
-        write!(f, ": {}", self.why)
-    }
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let other = |from: &Option<String>| from.clone().unwrap_or_else(|| "a file".to_owned());
-        match self {
-            Change::Create { kind, target: Some(target), .. } => write!(f, "make a {kind} to {target}"),
-            Change::Create { kind, mode, device, .. } => {
-                write!(f, "make a {kind}")?;
-                device.iter().try_for_each(|device| write!(f, " {device}"))?;
-                write!(f, ", mode {mode}")
-            }
-            Change::Link { from } => write!(f, "make it another name of {}", other(from)),
-            Change::Unlink { directory: true } => f.write_str("remove the directory"),
-            Change::Unlink { directory: false } => f.write_str("remove it"),
-            Change::Rename { from, existing } => match existing {
-                Existing::Replaced => write!(f, "rename {} to it", other(from)),
-                Existing::Kept => write!(f, "rename {} to it, unless it is there", other(from)),
-                Existing::Exchanged => write!(f, "exchange it with {}", other(from)),
-            },
-            Change::SetAttributes { mode, owner, group, accessed, modified } => {
-                let set = [
-                    mode.as_ref().map(|mode| format!("mode {mode}")),
-                    owner.map(|owner| format!("owner {owner}")),
-                    group.map(|group| format!("group {group}")),
-                    accessed.map(|time| format!("access time {}", day(time))),
-                    modified.map(|time| format!("modification time {}", day(time))),
-                ];
-                let set: Vec<String> = set.into_iter().flatten().collect();
-                // This is a chown that names neither user nor group.
-                let set = if set.is_empty() { "the owner that it has".to_owned() } else { set.join(", ") };
-                write!(f, "set {set}")
-            }
-            Change::SetXattr { attribute, bytes } => {
-                write!(f, "set the attribute {attribute}, {}", size(*bytes))
-            }
-            Change::RemoveXattr { attribute } => write!(f, "remove the attribute {attribute}"),
-            Change::Write { size: bytes } => write!(f, "write a file of {}", size(*bytes)),
-            Change::DeleteOnClose { delete: true } => f.write_str("remove it at its last close"),
-            Change::DeleteOnClose { delete: false } => f.write_str("leave it at its last close"),
-            Change::LastClose => f.write_str("remove it, since it was closed for the last time"),
-            Change::Read => f.write_str("note when it was read"),
-            Change::Lock => f.write_str("lock or unlock it"),
-        }
-    }
+/// Writes a path as people do. A path that is not known from the root on begins with the file's
+/// identifier.
+pub(crate) fn path(path: &KnownPath) -> String {
+    let from = if path.from == ident::FileId::root() { String::new() } else { format!("[{}]", path.from) };
+    path.labels.iter().fold(from, |text, label| text + "/" + &String::from_utf8_lossy(label.as_bytes()))
 }
 
 #[cfg(test)]
@@ -345,37 +161,44 @@ mod tests {
             open: false,
             cred: cred(),
             time: NOON,
+            source: None,
+            replaced: None,
         })
     }
 
-    /// Each kind of change, with its text for people.
-    fn changes() -> Vec<(Operation, &'static str)> {
-        let file = || FileId::root().child(9);
-        let attribute = || Label::attribute(b"user.x").unwrap();
-        let (dir, publish) = (FileId::root(), ContentChange::None);
-        let chosen = AttributeChange {
-            mode: Some(0o4755),
-            uid: Some(0),
-            gid: Some(100),
-            atime: Some(SetTime::At(Timestamp { secs: -1, nanos: 0 })),
-            mtime: Some(SetTime::Now),
-            keeps_owner: false,
-        };
+    fn made(kind: FileKind, target: Option<&str>, device: Option<&str>) -> Change {
+        let (target, device) = (target.map(str::to_owned), device.map(str::to_owned));
+        Change::Create { kind, mode: "0644".to_owned(), target, device }
+    }
+
+    fn renamed(existing: Existing) -> Change {
+        Change::Rename { from: Some("/b".to_owned()), existing }
+    }
+
+    /// Each kind of operation, with the change that it is.
+    fn changes() -> Vec<(Operation, Change)> {
+        [changes_of_names(), changes_of_files()].concat()
+    }
+
+    fn changes_of_names() -> Vec<(Operation, Change)> {
+        let (dir, file) = (FileId::root(), FileId::root().child(9));
         vec![
-            (create(FileKind::Regular, 0, ""), "make a file, mode 0644"),
-            (create(FileKind::Directory, 0, ""), "make a directory, mode 0644"),
-            (create(FileKind::Symlink, 0, "../b"), "make a symbolic link to ../b"),
-            (create(FileKind::CharDevice, 0x103, ""), "make a character device 1:3, mode 0644"),
+            (create(FileKind::Regular, 0, ""), made(FileKind::Regular, None, None)),
+            (create(FileKind::Directory, 0, ""), made(FileKind::Directory, None, None)),
+            (create(FileKind::Symlink, 0, "../b"), made(FileKind::Symlink, Some("../b"), None)),
+            (create(FileKind::CharDevice, 0x103, ""), made(FileKind::CharDevice, None, Some("1:3"))),
             (
                 Operation::Link(operation::Link {
-                    file: file(),
+                    file,
                     dir: dir.clone(),
                     label: label("a"),
                     position: 1,
                     cred: cred(),
                     time: NOON,
+                    replaced: None,
+                    open: false,
                 }),
-                "make it another name of /b",
+                Change::Link { from: Some("/b".to_owned()) },
             ),
             (
                 Operation::Unlink(operation::Unlink {
@@ -385,19 +208,48 @@ mod tests {
                     open: false,
                     cred: cred(),
                     time: NOON,
+                    pending: None,
                 }),
-                "remove the directory",
+                Change::Unlink { directory: true },
             ),
-            (rename(RenameMode::Replace), "rename /b to it"),
-            (rename(RenameMode::NoReplace), "rename /b to it, unless it is there"),
-            (rename(RenameMode::Exchange), "exchange it with /b"),
+            (rename(RenameMode::Replace), renamed(Existing::Replaced)),
+            (rename(RenameMode::NoReplace), renamed(Existing::Kept)),
+            (rename(RenameMode::Exchange), renamed(Existing::Exchanged)),
+        ]
+    }
+
+    fn changes_of_files() -> Vec<(Operation, Change)> {
+        let file = || FileId::root().child(9);
+        let attribute = || Label::attribute(b"user.x").unwrap();
+        let publish = ContentChange::None;
+        let chosen = AttributeChange {
+            mode: Some(0o4755),
+            uid: Some(0),
+            gid: Some(100),
+            atime: Some(SetTime::At(Timestamp { secs: -1, nanos: 0 })),
+            mtime: Some(SetTime::Now),
+            keeps_owner: false,
+        };
+        vec![
             (
                 set(chosen),
-                "set mode 4755, owner 0, group 100, access time 1 s before 1970, modification time 2026-11-25 12:00:00 UTC",
+                Change::SetAttributes {
+                    mode: Some("4755".to_owned()),
+                    owner: Some(0),
+                    group: Some(100),
+                    accessed: Some(-1),
+                    modified: Some(NOON.secs),
+                },
             ),
             (
                 set(AttributeChange { keeps_owner: true, ..AttributeChange::default() }),
-                "set the owner that it has",
+                Change::SetAttributes {
+                    mode: None,
+                    owner: None,
+                    group: None,
+                    accessed: None,
+                    modified: None,
+                },
             ),
             (
                 Operation::SetXattr(operation::SetXattr {
@@ -408,7 +260,7 @@ mod tests {
                     cred: cred(),
                     time: NOON,
                 }),
-                "set the attribute user.x, 2.0 KiB",
+                Change::SetXattr { attribute: "user.x".to_owned(), bytes: 2048 },
             ),
             (
                 Operation::RemoveXattr(operation::RemoveXattr {
@@ -417,7 +269,7 @@ mod tests {
                     cred: cred(),
                     time: NOON,
                 }),
-                "remove the attribute user.x",
+                Change::RemoveXattr { attribute: "user.x".to_owned() },
             ),
             (
                 Operation::Publish(operation::Publish {
@@ -428,34 +280,31 @@ mod tests {
                     ctime: NOON,
                     change: publish,
                 }),
-                "write a file of 3.0 MiB",
+                Change::Write { size: 3 << 20 },
             ),
             (
                 Operation::SetDisposition(operation::SetDisposition {
                     file: file(),
                     link: None,
-                    own: lease::Open::default(),
+                    own: lease::OpenModes::default(),
                     cred: cred(),
                     time: NOON,
                 }),
-                "leave it at its last close",
+                Change::DeleteOnClose { delete: false },
             ),
-            (
-                Operation::Dispose(operation::Dispose { file: file(), time: NOON }),
-                "remove it, since it was closed for the last time",
-            ),
-            (Operation::Accessed(operation::Accessed { file: file(), time: NOON }), "note when it was read"),
+            (Operation::Dispose(operation::Dispose { file: file(), time: NOON }), Change::LastClose),
+            (Operation::Accessed(operation::Accessed { file: file(), time: NOON }), Change::Read),
         ]
     }
 
     #[test]
-    fn each_change_is_told_in_words() {
+    fn each_operation_is_kept_as_a_change() {
         let from = KnownPath { from: FileId::root(), labels: vec![label("b")] };
-        for (operation, words) in changes() {
-            let change = SalvagedChange::of(&operation, Some(&from), Error::NoSpace);
-            let user = if operation.cred().is_some() { "user 1000, " } else { "" };
-            let told = format!("{words} ({user}2026-11-25 12:00:00 UTC): no space left");
-            assert_eq!(change.to_string(), told);
+        for (operation, what) in changes() {
+            let user = operation.cred().map(|_| 1000);
+            let (when, why, named) = (Some(NOON.secs), Error::NoSpace, digest(&operation));
+            let change = SalvagedChange { what, when, user, why, operation: named };
+            assert_eq!(salvaged(&operation, Some(&from), Error::NoSpace), change);
         }
     }
 
@@ -463,7 +312,7 @@ mod tests {
     #[test]
     fn each_change_is_kept_as_json_by_the_name_of_its_call() {
         for (operation, _) in changes() {
-            let change = SalvagedChange::of(&operation, None, Error::CutOff);
+            let change = salvaged(&operation, None, Error::CutOff);
             let json = serde_json::to_value(&change).unwrap();
             assert_eq!(json["call"], operation.name());
             assert_eq!(serde_json::from_value::<SalvagedChange>(json).unwrap(), change);

@@ -1,9 +1,10 @@
 //! The cluster as people see it: invitations, machines, expulsions, and the leases on a file.
 
+use crate::error::failed;
 use crate::server::Server;
 use admin::{
-    FileLeases, Invitation, InvitationReport, Invited, LeaseLine, LeaseRight, LeaseStanding, MachineName,
-    MachineReport, MachineStanding, RightsReport,
+    ControlRefusal, FileLeases, Invitation, InvitationReport, Invited, LeaseLine, LeaseRight, LeaseStanding,
+    MachineName, MachineReport, MachineStanding, RequestWork, RightsReport,
 };
 use data_encoding::HEXLOWER;
 use directory::{Input, Standing};
@@ -17,22 +18,49 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
-use wire::{MachineId, Rights};
+use wire::{ExpelError, MachineId, Rights};
 
 /// How long the directory may take for an order.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The directory has not answered in time.
+#[derive(Debug, thiserror::Error)]
+#[error("the directory does not answer within {} s: leasehold status says why", TIMEOUT.as_secs())]
+pub(crate) struct Silent;
+
+impl From<Silent> for ControlRefusal {
+    fn from(_: Silent) -> ControlRefusal {
+        ControlRefusal::DirectorySilent { within_s: TIMEOUT.as_secs() }
+    }
+}
+
+/// Why a machine does not leave the cluster. The words are for that machine.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LeaveError {
+    /// It is a server.
+    #[error("this machine is a server: leasehold server remove this machine first")]
+    IsServer,
+    /// The directory has not answered.
+    #[error(transparent)]
+    Silent(#[from] Silent),
+    /// The directory does not expel it.
+    #[error(transparent)]
+    Expel(#[from] ExpelError),
+}
+
 impl Server {
     /// Makes a token.
-    pub(crate) fn invite(&self, invitation: Invitation, listener: &Listener) -> Result<Invited, String> {
+    pub(crate) fn invite(
+        &self,
+        invitation: Invitation,
+        listener: &Listener,
+    ) -> Result<Invited, ControlRefusal> {
         let Invitation { path, read_only, squash, good_for_s, addresses } = invitation;
-        let root =
-            self.group().query(|directory, store| directory.resolve(store, path.as_bytes())).ok_or_else(
-                || format!("there is no directory {path} (paths begin at the root of the file system)"),
-            )?;
+        let root = self.group().query(|directory, store| directory.resolve(store, path.as_bytes()));
+        let root = root.ok_or(ControlRefusal::NoDirectory { path })?;
         let may = Rights { root, read_only, squash };
         let mut secret = [0; 16];
-        fill_random(&mut secret).map_err(|error| error.to_string())?;
+        fill_random(&mut secret).map_err(|error| failed(RequestWork::MakingToken, &error))?;
         let addresses = if addresses.is_empty() { reachable_at(listener.address()) } else { addresses };
         let authority = fingerprint(self.authority()?.certificate());
         let token = Token::hash(&secret);
@@ -43,7 +71,7 @@ impl Server {
         let root = self.group().query(|directory, store| directory.path(store, &may.root));
         let report = rights(root, &may);
         self.group().propose(Input::Invite { token, rights: may, at, until });
-        answered(&told)?.map_err(|error| error.to_string())?;
+        answered(&told)?.map_err(|why| ControlRefusal::Invite { why })?;
         let (id, token) = (invitation_id(&token), Token { addresses, authority, secret }.to_string());
         let invitation = InvitationReport { id, rights: report, until, expired: false };
         Ok(Invited { token, invitation })
@@ -71,33 +99,36 @@ impl Server {
     }
 
     /// Revokes the invitation of this name: no machine can join by it any more.
-    pub(crate) fn revoke(&self, id: &str) -> Result<(), String> {
+    pub(crate) fn revoke(&self, id: &str) -> Result<(), ControlRefusal> {
         let known = self.group().query(|directory, store| directory.invitations(store));
         let token = known.into_iter().map(|known| known.token).find(|token| invitation_id(token) == id);
-        let token = token
-            .ok_or_else(|| format!("no invitation {id} is open: leasehold invitations list has them"))?;
+        let token = token.ok_or_else(|| ControlRefusal::NoInvitation { id: id.to_owned() })?;
         let (tell, told) = sync_channel(1);
         self.waiting().lock().revoked.insert(token, tell);
         self.group().propose(Input::Revoke { token });
-        answered(&told)?.map_err(|error| error.to_string())
+        answered(&told)?.map_err(|why| ControlRefusal::Revoke { why })
     }
 
     /// Expels a machine, by its name or its number, and closes its connections.
-    pub(crate) fn expel(&self, who: &str) -> Result<MachineName, String> {
+    pub(crate) fn expel(&self, who: &str) -> Result<MachineName, ControlRefusal> {
         let machine = self.machine(who)?;
-        self.leave(machine.id(), who)?;
+        self.leave(machine.id()).map_err(|error| match error {
+            LeaveError::IsServer => ControlRefusal::IsServer { machine: who.to_owned() },
+            LeaveError::Silent(Silent) => Silent.into(),
+            LeaveError::Expel(why) => ControlRefusal::Expel { why },
+        })?;
         Ok(machine)
     }
 
-    /// Removes the machine, called `who`, from the cluster.
-    pub(crate) fn leave(&self, machine: MachineId, who: &str) -> Result<(), String> {
+    /// Removes the machine from the cluster.
+    pub(crate) fn leave(&self, machine: MachineId) -> Result<(), LeaveError> {
         if self.member_on(machine).is_some() {
-            return Err(format!("{who} is a server: leasehold server remove {who} first"));
+            return Err(LeaveError::IsServer);
         }
         let (tell, told) = sync_channel(1);
         self.waiting().lock().expelled.insert(machine, tell);
         self.group().propose(Input::Expel { machine });
-        answered(&told)?.map_err(|error| error.to_string())?;
+        answered(&told)??;
         self.routes().lock().disconnect(machine);
         Ok(())
     }
@@ -115,12 +146,11 @@ impl Server {
     }
 
     /// Lists the machines that hold or await leases on the fields of the file at `path`.
-    pub(crate) fn leases(&self, path: &str) -> Result<FileLeases, String> {
+    pub(crate) fn leases(&self, path: &str) -> Result<FileLeases, ControlRefusal> {
         let now = self.group().now();
         self.group().query(|directory, store| {
-            let file = directory.resolve(store, path.as_bytes()).ok_or_else(|| {
-                format!("there is no file {path} (paths begin at the root of the file system)")
-            })?;
+            let file = directory.resolve(store, path.as_bytes());
+            let file = file.ok_or_else(|| ControlRefusal::NoFile { path: path.to_owned() })?;
             let leases = directory.leases(now, store, &file).into_iter().map(lease_line);
             Ok(FileLeases { file: file.to_string(), leases: leases.collect() })
         })
@@ -136,6 +166,11 @@ impl Server {
 /// The addresses at which others can probably reach this machine: the one it listens on, or each of
 /// its own.
 pub(crate) fn reachable_at(listens: SocketAddr) -> Vec<String> {
+    wire::told_to_others(own_addresses(listens))
+}
+
+/// The addresses at which this machine can reach itself: the one it listens on, or each of its own.
+pub(crate) fn own_addresses(listens: SocketAddr) -> Vec<String> {
     if !listens.ip().is_unspecified() {
         return vec![listens.to_string()];
     }
@@ -150,7 +185,7 @@ pub(crate) fn reachable_at(listens: SocketAddr) -> Vec<String> {
         .filter(|interface| usable(&interface.ip()))
         .map(|interface| (ends_here(Path::new("/sys/class/net"), &interface.name), interface.ip()))
         .collect();
-    // The loopback comes last: it serves only machines on the same host.
+    // The loopback comes last: it serves only this host.
     addresses.sort_by_key(|(ends_here, ip)| (ip.is_loopback(), *ends_here, ip.is_ipv6()));
     addresses.into_iter().map(|(_, ip)| SocketAddr::new(ip, listens.port()).to_string()).collect()
 }
@@ -196,10 +231,8 @@ fn invitation_id(token: &[u8; 32]) -> String {
 }
 
 /// Waits for the directory's answer.
-fn answered<T>(told: &Receiver<T>) -> Result<T, String> {
-    told.recv_timeout(TIMEOUT).map_err(|_| {
-        format!("the directory does not answer within {} s: leasehold status says why", TIMEOUT.as_secs())
-    })
+fn answered<T>(told: &Receiver<T>) -> Result<T, Silent> {
+    told.recv_timeout(TIMEOUT).map_err(|_| Silent)
 }
 
 fn lease_line(report: directory::LeaseReport) -> LeaseLine {

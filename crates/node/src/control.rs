@@ -5,13 +5,14 @@
 //! first. `admin::socket` says which users may connect.
 
 use crate::backup_source::back_up;
-use crate::error::in_words;
+use crate::error::failed;
 use crate::fsck;
 use crate::membership::Membership;
 use crate::status;
 use crate::stored::{self, value};
 use admin::socket::{accept, bind, connect};
-use admin::{ControlReply, ControlRequest};
+use admin::{ControlNote, ControlProgress, ControlRefusal, ControlReply, ControlRequest, RequestWork};
+use backup::BackupProgress;
 use data_dir::DataDir;
 use net::ask_control;
 use serde_json::Value;
@@ -27,12 +28,6 @@ const REQUEST_BYTES_MAX: u64 = 16 << 10;
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long this machine's changes may take to reach the server before a request is answered.
 const FLUSH: Duration = Duration::from_secs(10);
-const NOT_FLUSHED: &str =
-    "the server has not got all that was done on this machine: what follows leaves that out";
-/// A server's answer to another server's request that only people on its own machine may make.
-const ONLY_HERE: &str = "only on this machine itself can that be asked for";
-/// The answer of a machine without a server to a request that only a server can answer.
-const NO_SERVER: &str = "this machine has no server; ask on one that has: leasehold status says where it is";
 
 /// The listening side. Dropping it removes its socket.
 #[derive(Debug)]
@@ -87,33 +82,48 @@ impl Drop for Control {
 fn answer_stream(membership: &Membership, mut stream: UnixStream) {
     let mut line = String::new();
     let read = BufReader::new((&stream).take(REQUEST_BYTES_MAX)).read_line(&mut line);
-    let failed = |error: &dyn std::fmt::Display| ControlReply::Failed(error.to_string());
     match (read, serde_json::from_str(&line)) {
         (Ok(_), Ok(request)) => {
             if ControlRequest::counts_all(&request) && !membership.client_host().flush(FLUSH) {
-                let _ = send(&mut stream, &ControlReply::Note(NOT_FLUSHED.to_owned()));
+                let _ = send(&mut stream, &ControlReply::Note(ControlNote::NotFlushed));
             }
             if let Some(leader) = leader_to_ask(membership, &request) {
                 let mut tell = |line: &[u8]| {
                     let _ = stream.write_all(line);
                 };
-                let asked = membership.credentials().map_err(|error| error.to_string()).and_then(|own| {
-                    ask_control(&leader, &own.caller(), line.clone(), &mut tell).map_err(|e| e.to_string())
-                });
-                if let Err(why) = asked {
+                if let Err(why) = pass_on(membership, &leader, line.clone(), &mut tell) {
                     let _ = send(&mut stream, &ControlReply::Failed(why));
                 }
                 return;
             }
             // The asker may have gone away.
-            let reply = reply(membership, request, &mut |progress| {
-                let _ = send(&mut stream, &ControlReply::Progress(progress.to_owned()));
+            let reply = reply(membership, request, &mut |at| {
+                let _ = send(&mut stream, &ControlReply::Progress(at.clone()));
             });
             let _ = send(&mut stream, &reply.map_or_else(ControlReply::Failed, ControlReply::Answer));
         }
-        (Err(error), _) => drop(send(&mut stream, &failed(&error))),
-        (Ok(_), Err(error)) => drop(send(&mut stream, &failed(&error))),
+        (Err(error), _) => drop(send(&mut stream, &ControlReply::Failed(unread(&error)))),
+        (Ok(_), Err(error)) => drop(send(&mut stream, &ControlReply::Failed(unread(&error)))),
     }
+}
+
+/// The refusal of a request that cannot be read.
+fn unread(error: &dyn std::error::Error) -> ControlRefusal {
+    ControlRefusal::Failed { doing: RequestWork::Reading, why: error.to_string() }
+}
+
+/// Has the leader answer a request, a line of JSON. The lines of its answer go to `tell`.
+fn pass_on(
+    membership: &Membership,
+    leader: &str,
+    request: String,
+    tell: &mut dyn FnMut(&[u8]),
+) -> Result<(), ControlRefusal> {
+    let doing = RequestWork::AskingLeader;
+    let own = membership.credentials();
+    let own = own.map_err(|error| ControlRefusal::Failed { doing, why: error.to_string() })?;
+    let asked = ask_control(leader, &own.caller(), request, tell);
+    asked.map_err(|error| ControlRefusal::Failed { doing, why: error.to_string() })
 }
 
 /// The address of the leader, if this server must pass `request` on. Only the leader can answer
@@ -132,14 +142,10 @@ pub(crate) fn answer_server(membership: &Membership, request: &str, tell: &mut d
         tell(line);
     };
     let reply = match serde_json::from_str::<ControlRequest>(request) {
-        Ok(request) if request.is_local() => Err(ONLY_HERE.to_owned()),
-        Ok(request) if leader_to_ask(membership, &request).is_some() => {
-            Err("another server leads now".to_owned())
-        }
-        Ok(request) => {
-            reply(membership, request, &mut |progress| tell(&ControlReply::Progress(progress.to_owned())))
-        }
-        Err(error) => Err(error.to_string()),
+        Ok(request) if request.is_local() => Err(ControlRefusal::OnlyHere),
+        Ok(request) if leader_to_ask(membership, &request).is_some() => Err(ControlRefusal::AnotherLeads),
+        Ok(request) => reply(membership, request, &mut |at| tell(&ControlReply::Progress(at.clone()))),
+        Err(error) => Err(unread(&error)),
     };
     tell(&reply.map_or_else(ControlReply::Failed, ControlReply::Answer));
 }
@@ -147,10 +153,10 @@ pub(crate) fn answer_server(membership: &Membership, request: &str, tell: &mut d
 fn reply(
     membership: &Membership,
     request: ControlRequest,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Value, String> {
+    progress: &mut dyn FnMut(&ControlProgress),
+) -> Result<Value, ControlRefusal> {
     let server = membership.server();
-    let server = server.as_deref().ok_or_else(|| NO_SERVER.to_owned());
+    let server = server.as_deref().ok_or(ControlRefusal::NoServer);
     match request {
         ControlRequest::Status => value(&status::status(membership)),
         ControlRequest::Live(watches) => value(&status::live(membership, watches)),
@@ -175,7 +181,9 @@ fn reply(
         ControlRequest::Drain(who) => value(&server?.drain(&who, progress)?),
         ControlRequest::RenewAuthority => value(&server?.renew_authority(progress)?),
         ControlRequest::Backup(order) => {
-            value(&back_up(membership, &order, progress).map_err(|error| in_words(&error))?)
+            let mut tell = |at: &BackupProgress| progress(&ControlProgress::Backup { at: at.clone() });
+            let made = back_up(membership, &order, &mut tell);
+            value(&made.map_err(|error| failed(RequestWork::BackingUp, &error))?)
         }
         ControlRequest::Shares(request) => stored::reply(server?, request, progress),
     }

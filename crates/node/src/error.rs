@@ -1,5 +1,7 @@
 //! Why a machine does not start or stop.
 
+use admin::{ControlRefusal, RequestWork};
+use crypto::NoKey;
 use data_dir::DataError;
 use net::{CertificateError, ListenError};
 use raft::GroupError;
@@ -101,6 +103,36 @@ impl MachineError {
     pub(crate) fn is_damage(&self) -> bool {
         matches!(self, MachineError::Group { source, .. } if source.is_damage())
     }
+}
+
+/// Why a server has no authority to certify machines with, or cannot certify one.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AuthorityError {
+    /// The server does not know an authority yet.
+    #[error("this server has only just begun; try again")]
+    JustBegun,
+    /// The authority's row holds no usable key.
+    #[error(transparent)]
+    Key(#[from] NoKey),
+    /// No certificate can be made.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+}
+
+impl From<AuthorityError> for ControlRefusal {
+    fn from(error: AuthorityError) -> ControlRefusal {
+        match error {
+            AuthorityError::JustBegun => ControlRefusal::JustBegun,
+            AuthorityError::Key(_) | AuthorityError::Certificate(_) => {
+                ControlRefusal::Failed { doing: RequestWork::Certifying, why: error.to_string() }
+            }
+        }
+    }
+}
+
+/// The refusal of a request because some of its work has failed, with all causes.
+pub(crate) fn failed(doing: RequestWork, error: &dyn std::error::Error) -> ControlRefusal {
+    ControlRefusal::Failed { doing, why: in_words(error) }
 }
 
 /// Starts a thread of the machine.

@@ -5,10 +5,9 @@
 //! Any fault beyond it is checked a second time, and only faults seen both times are reported.
 
 use crate::server::Server;
-use admin::{FsckFault, FsckReport};
+use admin::{ControlProgress, FsckFault, FsckReport};
 use content::TAG_BYTES;
 use directory::{Inspector, Violation};
-use figures::size;
 use namespace::{ContentHead, Extent, Place, ShareId, Spread};
 use share_hosts::uploader;
 use share_hosts::whole;
@@ -36,13 +35,13 @@ struct CheckedTree<'a> {
     pieces: Pieces,
     report: &'a mut FsckReport,
     faults: Vec<FsckFault>,
-    progress: &'a mut dyn FnMut(&str),
+    progress: &'a mut dyn FnMut(&ControlProgress),
 }
 
 impl Inspector for CheckedTree<'_> {
     fn rows(&mut self, rows: u64) {
         self.report.rows = rows;
-        (self.progress)(&format!("the tree: {rows} rows"));
+        (self.progress)(&ControlProgress::CheckedRows { rows });
     }
 
     fn extent(&mut self, extent: &Extent) {
@@ -75,7 +74,7 @@ impl Inspector for CheckedTree<'_> {
 }
 
 /// Checks everything that `server` has.
-pub(crate) fn run(server: &Server, progress: &mut dyn FnMut(&str)) -> FsckReport {
+pub(crate) fn run(server: &Server, progress: &mut dyn FnMut(&ControlProgress)) -> FsckReport {
     let mut report = FsckReport::default();
     let (faults, mut suspects) = look(server, None, &mut report, progress);
     report.faults.extend(faults);
@@ -98,7 +97,7 @@ fn look(
     server: &Server,
     only: Option<&BTreeSet<ShareId>>,
     report: &mut FsckReport,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&ControlProgress),
 ) -> (Vec<FsckFault>, Suspects) {
     let mut tree = CheckedTree { pieces: BTreeMap::new(), report, faults: Vec::new(), progress };
     server.group().query(|directory, store| directory.check(store, &mut tree));
@@ -112,7 +111,7 @@ fn look(
         if only.is_some_and(|only| !only.contains(share)) || here.is_empty() {
             continue;
         }
-        let mut look = Content { server, report, progress };
+        let mut look = ContentCheck { server, report, progress };
         let fault = look.fault(share, &here, pieces);
         let fault = fault.or_else(|| here.iter().find_map(|kept| lease_fault(server, *kept)));
         suspects.extend(fault.map(|fault| (*share, fault)));
@@ -122,13 +121,13 @@ fn look(
 }
 
 /// The check of content.
-struct Content<'a> {
+struct ContentCheck<'a> {
     server: &'a Server,
     report: &'a mut FsckReport,
-    progress: &'a mut dyn FnMut(&str),
+    progress: &'a mut dyn FnMut(&ControlProgress),
 }
 
-impl Content<'_> {
+impl ContentCheck<'_> {
     /// The fault of the copies and fragments kept `here` of a share. The host of the first fragment
     /// puts the share together and checks its pieces.
     fn fault(
@@ -172,8 +171,8 @@ impl Content<'_> {
             self.report.pieces += 1;
             self.report.bytes += u64::from(*length);
             if self.report.pieces.is_multiple_of(PROGRESS_EVERY) {
-                let FsckReport { pieces, bytes, .. } = self.report;
-                (self.progress)(&format!("content: {pieces} pieces, {}", size(*bytes)));
+                let FsckReport { pieces, bytes, .. } = *self.report;
+                (self.progress)(&ControlProgress::CheckedContent { pieces, bytes });
             }
             match read(*at, length + TAG_BYTES as u32) {
                 Ok(bytes) if crypto::hash(&bytes).as_bytes() == hash => {}

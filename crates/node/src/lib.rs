@@ -19,7 +19,6 @@ mod references;
 mod renewal;
 mod routes;
 mod salvage;
-mod salvaged;
 mod scrub;
 mod server;
 mod servers;
@@ -36,7 +35,6 @@ mod upgrade;
 mod upstream;
 mod waits;
 
-pub use change::{Change, Existing, SalvagedChange};
 pub use data_dir::{DataDir, DataError, FORMAT, Identity, Placed, holder};
 pub use error::MachineError;
 pub use machine::Machine;
@@ -45,7 +43,6 @@ pub use net::{
 };
 pub use raft::{GroupSettings, Host, Keeping};
 pub use salvage::SalvageStore;
-pub use salvaged::{Salvaged, SalvagedContent, SalvagedItem};
 pub use settings::{Listen, MachineSettings};
 pub use share_hosts::{AccountClient, AccountClientError, KeyFile, ShareSettings, SharesError, Sum};
 pub use shares::{Expiry, Location};

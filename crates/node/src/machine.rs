@@ -13,7 +13,7 @@ use crate::status;
 use crate::upstream::Upstream;
 use admin::StatusReport;
 use backup::BackupSchedule;
-use data_dir::{DataDir, ballast};
+use data_dir::{ClusterFile, DataDir, ballast};
 use file_service::FileService;
 use net::LinkDown;
 use objects::Store;
@@ -30,7 +30,7 @@ use wire::{EnrolError, MachineId, ToClient};
 const UPLOAD_THREADS: usize = 2;
 /// Threads that revoke recalled content from front doors. Each waits for the kernel, which may be
 /// slow to invalidate.
-const YIELD_THREADS: usize = 4;
+const REVOKE_THREADS: usize = 4;
 /// Threads for reads over the network: so many can wait at once.
 const REMOTE_READ_THREADS: usize = 4;
 /// How long an orderly end may take before the remaining changes are kept for the next start.
@@ -68,7 +68,7 @@ impl Machine {
             client_host.go_on_with(number, unsent);
         }
         let membership = Membership::new(
-            dir.to_path_buf(),
+            (dir.to_path_buf(), ClusterFile::open(&data)?),
             machine,
             (settings, answer_server),
             client_host.clone(),
@@ -97,11 +97,11 @@ impl Machine {
     }
 
     fn start_threads(&mut self, queues: Queues) -> Result<(), MachineError> {
-        let Queues { uploads, chores, yields } = queues;
-        let yields = Arc::new(Mutex::new(yields));
-        for _ in 0..YIELD_THREADS {
-            let (client_host, yields) = (self.client_host.clone(), yields.clone());
-            self.threads.push(thread("yield", move || client_host.revoke(&yields))?);
+        let Queues { uploads, chores, revocations } = queues;
+        let revocations = Arc::new(Mutex::new(revocations));
+        for _ in 0..REVOKE_THREADS {
+            let (client_host, revocations) = (self.client_host.clone(), revocations.clone());
+            self.threads.push(thread("revoke", move || client_host.revoke(&revocations))?);
         }
         let uploads = Arc::new(Mutex::new(uploads));
         for _ in 0..UPLOAD_THREADS {
@@ -139,7 +139,7 @@ impl Machine {
     /// through it.
     pub fn file_service(&self) -> Arc<dyn FileService> {
         match self.store.get() {
-            Some(store) => store.door(),
+            Some(store) => store.file_service(),
             None => self.client_host.clone(),
         }
     }

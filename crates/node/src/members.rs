@@ -4,7 +4,7 @@
 use bytes::Bytes;
 use net::call::{End, Stream, agree, call, is_at};
 use net::frames::{self, Frames};
-use net::{Caller, Connection, Places, RoundTrip, RoundTrips, reach};
+use net::{Caller, Places, RoundTrip, RoundTrips, TimedConnection, reach};
 use parking_lot::Mutex;
 use raft::{AnswerFuture, Wire, Wires};
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ impl Wire for MemberWire {
                 Some(connection) => connection,
                 None => {
                     let frames = self.connect(addresses).await?;
-                    (frames, self.round_trips.to(self.machine, Connection::Group))
+                    (frames, self.round_trips.to(self.machine, TimedConnection::Group))
                 }
             };
             let asked = Instant::now();

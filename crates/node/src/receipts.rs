@@ -36,16 +36,16 @@ impl Receipts {
 
     /// Notes a message to a session that acknowledges operations.
     pub(crate) fn note(&self, session: SessionId, message: &ToClient) {
-        let through = match message {
+        let up_to = match message {
             ToClient::Opened { .. } => 0,
-            ToClient::Applied { through, .. } | ToClient::Resumed { through, .. } => *through,
+            ToClient::Applied { up_to, .. } | ToClient::Resumed { up_to, .. } => *up_to,
             ToClient::Fenced => {
                 self.due.lock().remove(&session);
                 return;
             }
             _ => return,
         };
-        self.due.lock().insert(session, through);
+        self.due.lock().insert(session, up_to);
     }
 
     /// Returns the receipts that are due. `server` is the member's number, and the number that it
@@ -53,24 +53,24 @@ impl Receipts {
     pub(crate) fn due(&self, server: (u64, u64)) -> Vec<Receipt> {
         let Some(key) = *self.key.lock() else { return Vec::new() };
         let due = std::mem::take(&mut *self.due.lock());
-        due.into_iter().map(|(session, through)| sealed(&key, session, through, server)).collect()
+        due.into_iter().map(|(session, up_to)| sealed(&key, session, up_to, server)).collect()
     }
 
     /// Whether one of these servers has made the receipt, and receipts count here.
     pub(crate) fn are_of(&self, receipt: &Receipt) -> bool {
-        let made = |key: [u8; 32]| sealed(&key, receipt.session, receipt.through, receipt.server) == *receipt;
+        let made = |key: [u8; 32]| sealed(&key, receipt.session, receipt.up_to, receipt.server) == *receipt;
         !self.accepts_older && self.key.lock().is_some_and(made)
     }
 }
 
-fn sealed(key: &[u8; 32], session: SessionId, through: u64, server: (u64, u64)) -> Receipt {
+fn sealed(key: &[u8; 32], session: SessionId, up_to: u64, server: (u64, u64)) -> Receipt {
     let mut hasher = crypto::Hasher::new_keyed(key);
-    for number in [session.0, through, server.0, server.1] {
+    for number in [session.0, up_to, server.0, server.1] {
         hasher.update(&number.to_le_bytes());
     }
     let mut seal = [0; 16];
     hasher.finalize_xof().fill(&mut seal);
-    Receipt { session, through, server, seal }
+    Receipt { session, up_to, server, seal }
 }
 
 #[cfg(test)]
@@ -86,13 +86,13 @@ mod tests {
         };
         let (ours, others) = (by(b"secret", false), by(b"another", false));
         let nobodys = Receipts::new(false);
-        nobodys.note(SessionId(3), &ToClient::Applied { through: 7, rejected: Vec::new() });
+        nobodys.note(SessionId(3), &ToClient::Applied { up_to: 7, rejected: Vec::new(), forgotten: 0 });
         assert!(nobodys.due((1, 5)).is_empty());
-        ours.note(SessionId(3), &ToClient::Applied { through: 7, rejected: Vec::new() });
+        ours.note(SessionId(3), &ToClient::Applied { up_to: 7, rejected: Vec::new(), forgotten: 0 });
         let given = ours.due((1, 5));
         assert_eq!(given.len(), 1);
         assert!(ours.are_of(&given[0]) && !others.are_of(&given[0]) && ours.due((1, 5)).is_empty());
-        assert!(!ours.are_of(&Receipt { through: 8, ..given[0] }));
+        assert!(!ours.are_of(&Receipt { up_to: 8, ..given[0] }));
         assert!(!by(b"secret", true).are_of(&given[0]) && !nobodys.are_of(&given[0]));
         ours.are_by(b"renewed");
         assert!(!ours.are_of(&given[0]));

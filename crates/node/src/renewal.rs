@@ -3,8 +3,9 @@
 //! machine has had the key. Machines get certificates as they greet, which those that are up do at
 //! once. Once a machine has shown its own certificate, earlier ones are refused.
 
+use crate::error::AuthorityError;
 use crate::server::Server;
-use admin::AuthorityReport;
+use admin::{AuthorityReport, ControlProgress, ControlRefusal};
 use directory::{CertificateAuthority, Input, MachineCredential};
 use net::{Authority, AuthorityKeys, CertificateError, ShownCertificate, fingerprint};
 use std::sync::mpsc::sync_channel;
@@ -22,19 +23,19 @@ const OUTDATED: &str = "this certificate is of an authority that was renewed, an
 
 impl Server {
     /// Returns the authority that certifies machines now.
-    pub(crate) fn authority(&self) -> Result<Authority, String> {
-        Authority::read(&keys_of(&self.latest_authority()?.1)).map_err(|error| error.to_string())
+    pub(crate) fn authority(&self) -> Result<Authority, AuthorityError> {
+        Ok(Authority::read(&keys_of(&self.latest_authority()?.1))?)
     }
 
     /// Returns the latest authority and its number. Waits for a server that has just begun.
-    pub(crate) fn latest_authority(&self) -> Result<(u64, CertificateAuthority), String> {
+    pub(crate) fn latest_authority(&self) -> Result<(u64, CertificateAuthority), AuthorityError> {
         let begun = Instant::now();
         loop {
             if let Some(latest) = self.authorities().pop() {
                 return Ok(latest);
             }
             if begun.elapsed() > TIMEOUT || self.is_stopping() {
-                return Err("this server has only just begun; try again".to_owned());
+                return Err(AuthorityError::JustBegun);
             }
             std::thread::sleep(LOOK);
         }
@@ -51,8 +52,8 @@ impl Server {
         machine: MachineId,
         key: [u8; 32],
         serves: bool,
-    ) -> Result<Certificates, String> {
-        self.authority()?.certify(machine, key, serves).map_err(|error| error.to_string())
+    ) -> Result<Certificates, AuthorityError> {
+        Ok(self.authority()?.certify(machine, key, serves)?)
     }
 
     /// Returns the answer to a machine that shows this certificate, if it needs another one or is
@@ -79,8 +80,8 @@ impl Server {
             let serves = self.member_on(machine).is_some() || self.chosen().lock().contains_key(&machine);
             return match self.certify(machine, shown.key, serves) {
                 Ok(certificates) => Some(Welcome::Certified { certificates }),
-                Err(why) => {
-                    tracing::warn!(why, machine = machine.0, "a machine cannot be certified");
+                Err(error) => {
+                    tracing::warn!(why = %error, machine = machine.0, "a machine cannot be certified");
                     None
                 }
             };
@@ -93,20 +94,21 @@ impl Server {
     }
 
     /// Makes another authority, which certifies machines from now on.
-    pub(crate) fn renew_authority(&self, progress: &mut dyn FnMut(&str)) -> Result<AuthorityReport, String> {
+    pub(crate) fn renew_authority(
+        &self,
+        progress: &mut dyn FnMut(&ControlProgress),
+    ) -> Result<AuthorityReport, ControlRefusal> {
         let (latest, row) = self.latest_authority()?;
         let number = latest + 1;
         let (tell, told) = sync_channel(1);
         self.waiting().lock().authorized.insert(number, tell);
-        self.propose_authority(number, row.cluster).map_err(|error| error.to_string())?;
-        let done = told.recv_timeout(TIMEOUT).map_err(|_| "the directory does not answer")?;
+        self.propose_authority(number, row.cluster).map_err(AuthorityError::from)?;
+        let done = told.recv_timeout(TIMEOUT).map_err(|_| ControlRefusal::AuthorityUnanswered)?;
         if !done {
-            return Err("the authority was renewed by somebody else at the same time".to_owned());
+            return Err(ControlRefusal::RenewedMeanwhile);
         }
-        progress(
-            "another authority certifies machines; those that are up have its certificates in a moment, the others when they are",
-        );
-        progress("invitations from before are void; backups from before have the earlier authority's key");
+        progress(&ControlProgress::AuthorityRenewed);
+        progress(&ControlProgress::AuthorityReplaced);
         Ok(AuthorityReport { authority: number })
     }
 

@@ -9,9 +9,9 @@
 //! The unsent changes of a machine that ended in order are kept here, too. Beside them lies what
 //! its next start needs to go on with them ([`crate::unsent`]).
 
-use crate::change::{SalvagedChange, digest};
-use crate::salvaged::{Salvaged, SalvagedContent, SalvagedItem, path};
+use crate::change::{digest, path, salvaged};
 use crate::unsent::{self, Unsent, Whose, Writing};
+use admin::{Salvaged, SalvagedContent, SalvagedItem};
 use bytes::Bytes;
 use client::{Lost, LostWhat, Salvage};
 use content::ReadPart;
@@ -75,7 +75,7 @@ impl SalvageStore {
     pub fn open(data: &Path) -> Result<SalvageStore, DataError> {
         let dir = data.join("salvage");
         let next = numbers(&dir)?.last().map_or(1, |last| last + 1);
-        let (tried, failed) = Default::default();
+        let (tried, failed) = (Default::default(), Default::default());
         Ok(SalvageStore { dir, next: AtomicU64::new(next), tried, failed })
     }
 
@@ -233,7 +233,7 @@ impl SalvageStore {
     }
 
     /// Returns what a start is to go on with, and its number. Of several the last counts: the
-    /// sessions of the others are over. What a drop that was cut short has left goes.
+    /// sessions of the others are over. Remains of a drop that was cut short go.
     pub(crate) fn unsent(&self) -> Result<Option<(u64, Unsent)>, DataError> {
         entries(&self.dir)?
             .into_iter()
@@ -259,8 +259,8 @@ impl SalvageStore {
             return self.drop_one(number);
         }
         let mut about = self.get(number)?;
-        let why: BTreeMap<String, String> =
-            refused.iter().map(|(operation, why)| (digest(operation), why.to_string())).collect();
+        let why: BTreeMap<String, Error> =
+            refused.iter().map(|(operation, why)| (digest(operation), *why)).collect();
         let published = refused.iter().filter_map(|(operation, _)| match operation {
             Operation::Publish(operation::Publish { file, .. }) => Some(file.to_string()),
             _ => None,
@@ -269,7 +269,7 @@ impl SalvageStore {
         about.items.retain_mut(|item| {
             let Some(change) = &mut item.change else { return published.contains(&item.file) };
             let Some(why) = why.get(&change.operation) else { return false };
-            change.why.clone_from(why);
+            change.why = *why;
             true
         });
         self.describe(&Salvaged { cut_off: false, goes_on: false, ..about })?;
@@ -294,7 +294,7 @@ impl SalvageStore {
         for (index, lost) in salvage.items.into_iter().enumerate() {
             let (change, content) = match lost.what {
                 LostWhat::Operation { operation, error } => {
-                    (Some(SalvagedChange::of(&operation, lost.from.as_ref(), error)), None)
+                    (Some(salvaged(&operation, lost.from.as_ref(), error)), None)
                 }
                 LostWhat::Content { size, ranges } => {
                     let name = format!("content-{index}");
@@ -522,7 +522,7 @@ mod tests {
             let kept = store.get(number).unwrap();
             assert!(!kept.goes_on && store.unsent().unwrap().is_none());
             assert!(
-                kept.items.iter().all(|item| item.change.as_ref().is_none_or(|it| it.why == "no space left"))
+                kept.items.iter().all(|item| item.change.as_ref().is_none_or(|it| it.why == Error::NoSpace))
             );
             let paths: Vec<_> = kept.items.iter().map(|item| item.path.as_str()).collect();
             assert_eq!(paths, [["/a"], ["/b"]][which]);
@@ -554,8 +554,8 @@ mod tests {
         store.keep(Salvage { cut_off: true, items }, gather);
         let kept = store.list().unwrap();
         let item = &kept[0].items[0];
-        assert_eq!(item.content.as_ref().unwrap().missing, [(4, 4)]);
-        assert!(item.to_string().contains("cannot be had") && !item.content.as_ref().unwrap().is_whole());
+        let content = item.content.as_ref().unwrap();
+        assert!(content.missing == [(4, 4)] && !content.is_whole());
     }
 
     #[test]

@@ -6,11 +6,10 @@
 //! through its database and all shares. A damaged share is fetched from another host
 //! (`share_hosts::repair`).
 
-use crate::error::in_words;
+use crate::error::failed;
 use crate::server::Server;
-use admin::ScrubReport;
+use admin::{ControlProgress, ControlRefusal, RequestWork, ScrubReport};
 use data_dir::{DataError, read_file, replace_file};
-use figures::size;
 use os::STOP_LOOK;
 use os::utc_secs;
 use parking_lot::Mutex;
@@ -33,7 +32,7 @@ const FILE: &str = "scrub.json";
 
 /// The record of the passes on disk.
 #[derive(Default, Serialize, Deserialize)]
-struct Noted {
+struct ScrubRecord {
     ended: Option<u64>,
 }
 
@@ -49,7 +48,7 @@ struct ScrubState {
     ended: Option<u64>,
     bytes: Option<u64>,
     /// Why the last pass failed.
-    failed: Option<String>,
+    failed: Option<ControlRefusal>,
 }
 
 impl Scrub {
@@ -57,7 +56,7 @@ impl Scrub {
     pub(crate) fn of(dir: &Path) -> Scrub {
         // An unreadable record costs one more pass.
         let noted = read_file(dir, FILE).ok().flatten().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let Noted { ended } = noted.unwrap_or_default();
+        let ScrubRecord { ended } = noted.unwrap_or_default();
         Scrub {
             state: Mutex::new(ScrubState { ended, ..ScrubState::default() }),
             hurry: AtomicBool::new(false),
@@ -87,28 +86,28 @@ impl Scrub {
     pub(crate) fn run_now(
         &self,
         server: &Server,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<ScrubReport, String> {
+        progress: &mut dyn FnMut(&ControlProgress),
+    ) -> Result<ScrubReport, ControlRefusal> {
         let shares = server.shares().server();
         let may_go_on = || match server.is_stopping() || server.group().is_damaged() {
-            true => Err("this server has ended; its log says why".to_owned()),
+            true => Err(ControlRefusal::ServerEnded),
             false => Ok(()),
         };
         self.hurry.store(true, SeqCst);
         while self.hurry.load(SeqCst) {
             std::thread::sleep(STOP_LOOK);
             may_go_on()?;
-            let bytes = self.state.lock().bytes;
-            progress(&format!("{} of rows and log read", size(bytes.unwrap_or_default())));
+            let bytes = self.state.lock().bytes.unwrap_or_default();
+            progress(&ControlProgress::ScrubbedRows { bytes });
         }
         if let Some(why) = self.state.lock().failed.take() {
             return Err(why);
         }
         let scrubbed = shares.scrub_now(|pass| {
-            progress(&format!("{} shares read, {} of them damaged", pass.examined, pass.acted));
+            progress(&ControlProgress::ScrubbedShares { shares: pass.examined, damaged: pass.acted });
             if may_go_on().is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
-        scrubbed.and_then(|()| self.report(shares)).map_err(|error| in_words(&error))
+        scrubbed.and_then(|()| self.report(shares)).map_err(|error| failed(RequestWork::Scrubbing, &error))
     }
 
     /// Runs a pass now and then, until the server stops.
@@ -129,7 +128,7 @@ impl Scrub {
                     error = error as &dyn std::error::Error,
                     "not everything could be read; it is tried again"
                 );
-                self.state.lock().failed = Some(in_words(error));
+                self.state.lock().failed = Some(failed(RequestWork::Scrubbing, error));
             }
             if hurry {
                 self.hurry.store(false, SeqCst);
@@ -162,7 +161,7 @@ impl ScrubPass<'_> {
         replace_file(
             self.dir,
             FILE,
-            &serde_json::to_vec(&Noted { ended }).expect("numbers and text are JSON"),
+            &serde_json::to_vec(&ScrubRecord { ended }).expect("numbers and text are JSON"),
         )
     }
 

@@ -471,13 +471,13 @@ impl Server {
         if !self.receipts.are_of(receipt) {
             return None;
         }
-        let (begun, through) = self.group().query(|directory, _| {
+        let (begun, up_to) = self.group().query(|directory, _| {
             (directory.has_begun(receipt.session), directory.has_through(receipt.session))
         });
         let (member, drawn) = receipt.server;
-        match through {
+        match up_to {
             None if !begun => Some("a machine has a session that this server does not know to have begun"),
-            Some(through) if through < receipt.through => {
+            Some(up_to) if up_to < receipt.up_to => {
                 Some("a machine was told that more of its log is durable than this server has")
             }
             Some(_) if member == self.group().member() && !self.group().remembers(drawn) => {
@@ -502,7 +502,7 @@ impl Server {
                 path = wait.path,
                 seconds = seconds(wait.for_ms),
                 unanswered = unanswered.collect::<Vec<_>>().join(", "),
-                "a request waits; unanswered: who was told to let go and has not"
+                "a request waits; unanswered: the holders that were recalled and have not released"
             );
         }
     }

@@ -1,14 +1,20 @@
 //! Servers as people see them: adding, draining and removing them, and how they stand. All of it
 //! runs on the leader.
 
+use crate::error::failed;
 use crate::server::Server;
-use admin::{ContentKeeping, MachineName, ServerStanding};
-use raft::{Host, Keeping, Member, wait};
+use admin::{
+    ContentKeeping, ControlProgress, ControlRefusal, MachineName, MachineStanding, RequestWork,
+    ServerStanding,
+};
+use raft::{Host, Keeping, Member, MembersError, wait};
 use std::time::{Duration, Instant};
-use wire::MachineId;
+use wire::{MachineId, latest_addresses};
 
 /// How long a machine may take to become a server, beside the time to learn the state.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// A machine and its server are heard of at times that differ by less while both are up, ms.
+const APART_MS: u64 = 2_000;
 /// How often progress is reported to people.
 const LOOK: Duration = Duration::from_millis(500);
 /// The silence after which a server counts as away: others keep its shares then.
@@ -18,8 +24,17 @@ impl Server {
     /// Returns how the servers stand.
     pub(crate) fn server_standings(&self) -> Vec<ServerStanding> {
         let (standing, applied) = (self.group().standing(), self.group().status().applied);
+        let machines = self.machines();
+        let is_up_since = |machine: u64, heard: Option<u64>| {
+            let since = heard.unwrap_or(u64::MAX).saturating_sub(APART_MS);
+            machines.iter().any(|report| {
+                let is_up = matches!(report.standing, MachineStanding::Up { heard_ms } if heard_ms < since);
+                report.machine == machine && is_up
+            })
+        };
         let report = |member: &Member| {
             let leads = standing.leader == Some(member.id);
+            let heard_ms = member.heard.map(|at| at.elapsed().as_millis() as u64);
             ServerStanding {
                 machine: member.host.machine,
                 name: member.host.name.clone(),
@@ -33,7 +48,8 @@ impl Server {
                     Keeping::Drains => ContentKeeping::Drains,
                 },
                 behind: if leads { Some(0) } else { member.reached.map(|at| applied.saturating_sub(at)) },
-                heard_ms: member.heard.map(|at| at.elapsed().as_millis() as u64),
+                heard_ms,
+                machine_up: !leads && is_up_since(member.host.machine, heard_ms),
                 speaks: self.speaks(member.id).map(|version| version.0),
             }
         };
@@ -46,30 +62,30 @@ impl Server {
         &self,
         who: &str,
         here: Option<Vec<String>>,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<MachineName, String> {
-        let here = here.ok_or("this machine does not listen: start it with --listen ADDRESS:PORT")?;
+        progress: &mut dyn FnMut(&ControlProgress),
+    ) -> Result<MachineName, ControlRefusal> {
+        let here = here.ok_or(ControlRefusal::NotListening)?;
         let named = self.machine(who)?;
-        let machine = named.id();
+        let (machine, who) = (named.id(), who.to_owned());
         if let Some(Member { id, host, .. }) = self.member_on(machine) {
             if host.keeping != Keeping::Drains {
-                return Err(format!("{who} is a server already: leasehold server list says how it stands"));
+                return Err(ControlRefusal::ServesAlready { machine: who });
             }
             let host = Host { keeping: Keeping::Keeps, ..host };
-            wait(self.group().set_member(id, host)).map_err(|error| error.to_string())?;
-            progress(&format!("{who} keeps content again"));
+            wait(self.group().set_member(id, host)).map_err(unchanged)?;
+            progress(&ControlProgress::KeepsAgain { machine: who });
             return Ok(named);
         }
         let own =
             self.group().standing().members.into_iter().find(|member| member.id == self.group().member());
         if let Some(Member { id, host, .. }) = own.filter(|own| own.host.addresses != here) {
             let host = Host { addresses: here, name: self.name_of(MachineId(host.machine)), ..host };
-            wait(self.group().set_member(id, host)).map_err(|error| error.to_string())?;
+            wait(self.group().set_member(id, host)).map_err(unchanged)?;
         }
         self.choose(machine);
         // The answer to its next greeting informs it.
         self.routes().lock().disconnect(machine);
-        progress(&format!("{who} is asked to serve"));
+        progress(&ControlProgress::AskedToServe { machine: who.clone() });
         let (began, mut said) = (Instant::now(), None);
         // It learns later entries as any other server: a busy group is always some entries ahead of
         // it.
@@ -77,26 +93,23 @@ impl Server {
         loop {
             std::thread::sleep(LOOK);
             if !self.group().leads() {
-                return Err("another server leads now; look at: leasehold server list".to_owned());
+                return Err(ControlRefusal::LeadLostAdding);
             }
             let Some(member) = self.member_on(machine) else {
                 if began.elapsed() > TIMEOUT {
                     self.chosen().lock().remove(&machine);
-                    return Err(format!("{who} does not begin to serve; its log says why (is it up?)"));
+                    return Err(ControlRefusal::DoesNotServe { machine: who });
                 }
                 continue;
             };
             let behind = member.reached.map(|at| all.saturating_sub(at));
             // Until it votes, the others depend on the leader as before.
             if behind == Some(0) && (self.group().is_settled() || began.elapsed() > TIMEOUT) {
-                progress(&format!("{who} serves"));
+                progress(&ControlProgress::Serves { machine: who });
                 return Ok(named);
             }
             if behind != said {
-                progress(&format!(
-                    "{who} is {} entries behind",
-                    behind.map_or("all".to_owned(), |n| n.to_string())
-                ));
+                progress(&ControlProgress::Behind { machine: who.clone(), entries: behind });
                 said = behind;
             }
         }
@@ -131,43 +144,45 @@ impl Server {
     pub(crate) fn remove_server(
         &self,
         who: &str,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<MachineName, String> {
+        progress: &mut dyn FnMut(&ControlProgress),
+    ) -> Result<MachineName, ControlRefusal> {
         let named = self.machine(who)?;
         let mut members = self.group().standing().members;
         members.retain(|member| member.host.machine == named.machine);
         if members.is_empty() {
-            return Err(format!("{who} is no server"));
+            return Err(ControlRefusal::NotServer { machine: who.to_owned() });
         }
         if self.group().standing().alone {
-            return Err("the only server cannot be removed, since it has everything: leasehold server add MACHINE makes another first".to_owned());
+            return Err(ControlRefusal::OnlyServer);
         }
         for member in members {
-            wait(self.group().remove_member(member.id)).map_err(|error| error.to_string())?;
+            wait(self.group().remove_member(member.id)).map_err(unchanged)?;
         }
-        progress(&format!("{who} is no server any more"));
+        progress(&ControlProgress::Removed { machine: who.to_owned() });
         Ok(named)
     }
 
     /// Moves the shares of the server `who` to others. Blocks until they keep them.
-    pub(crate) fn drain(&self, who: &str, progress: &mut dyn FnMut(&str)) -> Result<MachineName, String> {
+    pub(crate) fn drain(
+        &self,
+        who: &str,
+        progress: &mut dyn FnMut(&ControlProgress),
+    ) -> Result<MachineName, ControlRefusal> {
         let named = self.machine(who)?;
         let machine = named.id();
-        let Member { id, host, .. } = self.member_on(machine).ok_or_else(|| format!("{who} is no server"))?;
+        let member = self.member_on(machine);
+        let Member { id, host, .. } =
+            member.ok_or_else(|| ControlRefusal::NotServer { machine: who.to_owned() })?;
         let others = self.group().standing().members.into_iter().filter(|other| other.id != id);
         if !others.into_iter().any(|other| other.host.keeping.keeps()) {
-            return Err(
-                "there is no other server that keeps content: leasehold server add MACHINE makes one first"
-                    .to_owned(),
-            );
+            return Err(ControlRefusal::OnlyKeeper);
         }
-        wait(self.group().set_member(id, Host { keeping: Keeping::Drains, ..host }))
-            .map_err(|error| error.to_string())?;
-        let mut said = String::new();
+        wait(self.group().set_member(id, Host { keeping: Keeping::Drains, ..host })).map_err(unchanged)?;
+        let mut said = None;
         loop {
             std::thread::sleep(LOOK);
             if self.is_stopping() || !self.group().leads() {
-                return Err("another server leads now; ask again to hear how far it is".to_owned());
+                return Err(ControlRefusal::LeadLostDraining);
             }
             let hosts = self.share_host().peers().hosts().now();
             let fingerprint = hosts.fingerprint();
@@ -187,16 +202,14 @@ impl Server {
                 standing.as_ref().is_some_and(|standing| standing.hosts == fingerprint && standing.complete)
             });
             if is_empty && complete {
-                progress(&format!("{who} keeps nothing that others do not"));
+                progress(&ControlProgress::Drained { machine: who.to_owned() });
                 return Ok(named);
             }
-            let now = format!(
-                "{} shares left at {who}, {missing} still to be fetched by others",
-                left.map_or("unknown".to_owned(), |left| left.kept.to_string())
-            );
-            if now != said {
-                progress(&now);
-                said = now;
+            let now = (left.map(|left| left.kept), missing);
+            if said != Some(now) {
+                let (left, missing) = now;
+                progress(&ControlProgress::Draining { machine: who.to_owned(), left, missing });
+                said = Some(now);
             }
         }
     }
@@ -211,9 +224,15 @@ impl Server {
     ) -> Result<(), String> {
         let chosen = self.chosen().lock().get(&machine) == Some(&member);
         let host = match self.member_on(machine) {
-            Some(known) if known.id == member => Host { addresses, ..known.host },
+            Some(known) if known.id == member => {
+                let addresses = latest_addresses(&known.host.addresses, addresses);
+                Host { addresses, ..known.host }
+            }
             // It takes the place of the lost one, which may be about to be drained.
-            Some(lost) if chosen => Host { addresses, ..lost.host },
+            Some(lost) if chosen => {
+                let addresses = latest_addresses(&lost.host.addresses, addresses);
+                Host { addresses, ..lost.host }
+            }
             Some(_) => return Err("this machine is a server by another number".to_owned()),
             None if chosen => {
                 Host { machine: machine.0, name: self.name_of(machine), addresses, keeping: Keeping::Keeps }
@@ -257,13 +276,17 @@ impl Server {
     }
 
     /// Returns the machine of this name or number.
-    pub(crate) fn machine(&self, who: &str) -> Result<MachineName, String> {
+    pub(crate) fn machine(&self, who: &str) -> Result<MachineName, ControlRefusal> {
         let named = self.machines().into_iter().find(|report| {
             !report.expelled
                 && (report.name == who || who.parse().is_ok_and(|number: u64| number == report.machine))
         });
-        let named =
-            named.ok_or_else(|| format!("there is no machine {who}: leasehold machines lists them"))?;
+        let named = named.ok_or_else(|| ControlRefusal::NoMachine { machine: who.to_owned() })?;
         Ok(MachineName { machine: named.machine, name: named.name })
     }
+}
+
+/// The refusal because the servers could not be changed.
+fn unchanged(error: MembersError) -> ControlRefusal {
+    failed(RequestWork::ChangingServers, &error)
 }

@@ -42,9 +42,15 @@ pub struct MachineSettings {
 
 impl Default for MachineSettings {
     fn default() -> MachineSettings {
-        let (group, listen, at, shares) = Default::default();
-        let (knows, accepts_older) = (Versions::KNOWN, false);
-        let name = "machine".to_owned();
-        MachineSettings { name, group, listen, at, shares, knows, accepts_older, raises: true }
+        MachineSettings {
+            name: "machine".to_owned(),
+            group: Default::default(),
+            listen: Default::default(),
+            at: Default::default(),
+            shares: Default::default(),
+            knows: Versions::KNOWN,
+            accepts_older: false,
+            raises: true,
+        }
     }
 }

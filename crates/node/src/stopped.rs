@@ -1,12 +1,15 @@
 //! Requests of people that this process carries out itself if no machine is up.
 
 use crate::backup_source;
-use crate::error::{MachineError, in_words};
+use crate::error::{MachineError, failed};
 use crate::machine::Machine;
 use crate::settings::MachineSettings;
 use crate::stored;
-use admin::{AskError, ControlRequest, FsckReport, ParcelReport, SharesRequest, ask};
-use backup::{BackupOrder, BackupReport};
+use admin::{
+    AskError, ControlProgress, ControlRefusal, ControlRequest, FsckReport, ParcelReport, RequestWork,
+    SharesRequest, ask,
+};
+use backup::{BackupOrder, BackupProgress, BackupReport};
 use data_dir::{Cluster, DataDir};
 use raft::FOUNDER;
 use share_hosts::{ShareSettings, Shares, wall_clock};
@@ -23,7 +26,7 @@ pub fn export_shares(
     data: &Path,
     file: &Path,
     which: &[String],
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&ControlProgress),
 ) -> Result<ParcelReport, AskError> {
     let request = SharesRequest::Export { file: file.to_path_buf(), which: which.to_vec() };
     match ask(data, &ControlRequest::Shares(request), progress)? {
@@ -38,19 +41,19 @@ fn export_stopped(
     data: &Path,
     file: &Path,
     which: &[String],
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&ControlProgress),
 ) -> Result<ParcelReport, AskError> {
-    let failed = |error: &dyn std::error::Error| AskError::Failed(in_words(error));
     let _held = DataDir::hold(data, "leasehold shares export").map_err(machine)?;
     let dir = data.join("shares");
     if !dir.exists() {
-        return Err(AskError::Failed(format!("there are no shares in {}", data.display())));
+        return Err(AskError::Refused(ControlRefusal::NoShares { data: data.display().to_string() }));
     }
     let store =
         Shares::open(&dir, ShareSettings::default(), wall_clock(), Arc::new(|_| ())).map_err(machine)?;
     // This finds the shares if the database was lost.
-    store.server().finish_discovery().map_err(|error| failed(&error))?;
-    stored::export_alone(&store, file, which, progress).map_err(AskError::Failed)
+    let found = store.server().finish_discovery();
+    found.map_err(|error| AskError::Refused(failed(RequestWork::UsingShares, &error)))?;
+    stored::export_alone(&store, file, which, progress).map_err(AskError::Refused)
 }
 
 /// Makes a backup of the state of the server on `data`. The running machine makes it. If the
@@ -58,20 +61,21 @@ fn export_stopped(
 pub fn back_up(
     data: &Path,
     order: &BackupOrder,
-    progress: &mut dyn FnMut(&str),
+    progress: &mut dyn FnMut(&ControlProgress),
 ) -> Result<BackupReport, AskError> {
     if let Some(report) = ask(data, &ControlRequest::Backup(order.clone()), progress)? {
         return Ok(report);
     }
     let machine = start_stopped(data, "leasehold backup")?;
-    let report = backup_source::back_up(machine.membership(), order, progress);
+    let mut tell = |at: &BackupProgress| progress(&ControlProgress::Backup { at: at.clone() });
+    let report = backup_source::back_up(machine.membership(), order, &mut tell);
     machine.stop().map_err(self::machine)?;
-    report.map_err(|error| AskError::Failed(in_words(&error)))
+    report.map_err(|error| AskError::Refused(failed(RequestWork::BackingUp, &error)))
 }
 
 /// Checks everything on `data`. The running machine checks. If the machine is down, this process
 /// runs it without a mount for that time.
-pub fn fsck(data: &Path, progress: &mut dyn FnMut(&str)) -> Result<FsckReport, AskError> {
+pub fn fsck(data: &Path, progress: &mut dyn FnMut(&ControlProgress)) -> Result<FsckReport, AskError> {
     if let Some(report) = ask(data, &ControlRequest::Fsck, progress)? {
         return Ok(report);
     }

@@ -10,6 +10,7 @@ use backups::{content, read, start, write};
 use data_dir::Identity;
 use net::join;
 use raft::GroupSettings;
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -343,14 +344,19 @@ fn a_machine_whose_port_was_in_use_serves_when_the_port_is_free() {
     drop(second_dir);
 }
 
-/// Whether three servers vote, of these machines.
+/// Whether the servers of these three machines, and no others, are members and vote. A machine that
+/// is added anew has a server before the others know of it, and a test that took such a group for
+/// whole would take a majority away.
 fn are_whole(machines: &[Machine]) -> bool {
-    let mut standing = machines.iter().filter_map(|machine| {
-        let server = machine.server()?;
-        server.group().leads().then(|| server.group().standing())
-    });
-    let vote = |it: raft::Standing| it.members.len() == 3 && it.members.iter().all(|member| member.votes);
-    standing.next_back().is_some_and(vote) && machines.iter().all(|machine| machine.server().is_some())
+    let servers: Option<Vec<_>> = machines.iter().map(Machine::server).collect();
+    let Some(servers) = servers else { return false };
+    let own: BTreeSet<u64> = servers.iter().map(|server| server.group().member()).collect();
+    let leader = servers.iter().rfind(|server| server.group().leads());
+    leader.is_some_and(|leader| {
+        let members = leader.group().standing().members;
+        let voters = members.iter().filter(|member| member.votes).map(|member| member.id);
+        members.len() == 3 && voters.collect::<BTreeSet<u64>>() == own
+    })
 }
 
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
@@ -387,6 +393,78 @@ fn the_round_trip_to_each_peer_is_known() {
     });
 }
 
+/// Stops machines one after another. With two of three gone the last has no majority.
+fn stop_all(machines: Vec<Machine>) {
+    for machine in machines {
+        match machine.stop() {
+            Ok(()) | Err(MachineError::LeftForNextStart { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+/// Writes a `cluster.json` of a machine that is no server, as an error once did.
+fn forget_that_it_serves(dir: &Path) {
+    let mut known: serde_json::Value =
+        serde_json::from_slice(&data_dir::read_file(dir, "cluster.json").unwrap().unwrap()).unwrap();
+    known["member"] = serde_json::Value::Null;
+    data_dir::replace_file(dir, "cluster.json", known.to_string().as_bytes()).unwrap();
+}
+
+/// The founder forgets that it serves, and so does another server, one with its state and one
+/// without.
+#[test]
+fn a_machine_that_forgot_that_it_serves_serves_again() {
+    let (dirs, mut machines) = three();
+    wait_until("three to vote", || are_whole(&machines));
+    write(&machines[1], "small-a").unwrap();
+    for (at, keeps_state) in [(0, true), (2, true), (2, false), (0, false)] {
+        let machine = machines.remove(at);
+        let (listens, member) = (machine.listens().unwrap(), machine.server().unwrap().group().member());
+        machine.stop().unwrap();
+        let dir = dirs[at].path();
+        forget_that_it_serves(dir);
+        if !keeps_state {
+            data_dir::remove_server(dir).unwrap();
+            Identity::change(dir, |known| known.serves = None).unwrap();
+        }
+        machines.insert(at, Machine::start(dir, "a test", listening(listens)).unwrap());
+        wait_until("it to serve again", || are_whole(&machines));
+        let server = machines[at].server().unwrap();
+        assert_eq!(server.group().member() == member, keeps_state);
+        assert!(!machines[at].status().lacks_server);
+        drop(server);
+        wait_until("that to be noted", || {
+            let known = data_dir::Cluster::of(dir).unwrap().unwrap();
+            known.member.is_some() && !known.again
+        });
+    }
+    assert!(read(&machines[0], "small-a") == Ok(content("small-a")));
+    stop_all(machines);
+}
+
+/// Each restart leaves the note that the machine serves, whatever news come at its beginning and
+/// its end.
+#[test]
+fn restarts_leave_the_note_that_a_machine_serves() {
+    let (dirs, mut machines) = three();
+    wait_until("three to vote", || are_whole(&machines));
+    let members: Vec<u64> =
+        machines.iter().map(|machine| machine.server().unwrap().group().member()).collect();
+    for round in 0..12 {
+        let at = round % 3;
+        let machine = machines.remove(at);
+        let listens = machine.listens().unwrap();
+        machine.stop().unwrap();
+        let noted = || data_dir::Cluster::of(dirs[at].path()).unwrap().unwrap().member;
+        assert_eq!(noted(), Some(members[at]), "at the end of round {round}");
+        machines.insert(at, Machine::start(dirs[at].path(), "a test", listening(listens)).unwrap());
+        assert_eq!(noted(), Some(members[at]), "at the beginning of round {round}");
+        wait_until("three to serve", || are_whole(&machines));
+    }
+    stop_all(machines);
+}
+
 /// A server that quarantines its data serves again in the same process, once and once more. The
 /// founder's client had a private way to that server.
 #[test]
@@ -415,11 +493,5 @@ fn who_put_its_state_aside_serves_again_without_another_start() {
         write(&machines[0], &name).unwrap();
         assert!(read(&machines[2], &name) == Ok(content(&name)));
     }
-    for machine in machines {
-        match machine.stop() {
-            // With two of three gone the last has no majority.
-            Ok(()) | Err(MachineError::LeftForNextStart { .. }) => {}
-            Err(error) => panic!("{error}"),
-        }
-    }
+    stop_all(machines);
 }

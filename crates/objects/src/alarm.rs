@@ -6,12 +6,12 @@ use std::time::Instant;
 /// Wakes one thread.
 #[derive(Default)]
 pub(crate) struct Alarm {
-    state: Mutex<State>,
+    state: Mutex<AlarmState>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct AlarmState {
     is_set: bool,
     stopped: bool,
 }

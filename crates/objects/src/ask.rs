@@ -16,7 +16,7 @@ pub(crate) struct Service(pub(crate) Arc<dyn FileService>);
 pub(crate) struct ClientHandle {
     service: Service,
     pub(crate) file: FileId,
-    pub(crate) modes: lease::Open,
+    pub(crate) modes: lease::OpenModes,
     is_closed: bool,
 }
 
@@ -60,7 +60,7 @@ impl Service {
         &self,
         cred: &Cred,
         file: &FileId,
-        modes: lease::Open,
+        modes: lease::OpenModes,
     ) -> Result<ClientHandle, Error> {
         let call = call::OpenFile { file: file.clone(), open: modes, mask: 0 };
         let (service, file) = (self.clone(), file.clone());
@@ -73,7 +73,7 @@ impl Service {
         cred: &Cred,
         (dir, label): (&FileId, &Label),
         spec: FileSpec,
-        modes: lease::Open,
+        modes: lease::OpenModes,
     ) -> Result<(Entry, Stat, ClientHandle), Error> {
         let call = call::Create { dir: dir.clone(), label: label.clone(), spec, open: Some(modes) };
         let service = self.clone();
@@ -85,7 +85,7 @@ impl Service {
         .await
     }
 
-    fn handle(&self, file: FileId, modes: lease::Open) -> ClientHandle {
+    fn handle(&self, file: FileId, modes: lease::OpenModes) -> ClientHandle {
         ClientHandle { service: self.clone(), file, modes, is_closed: false }
     }
 

@@ -24,12 +24,12 @@ impl Open {
     /// Everything that is shown of the object.
     pub async fn info(&self) -> Result<Info, StoreError> {
         let store = self.store();
-        let call = call::Stat { file: self.file().clone() };
+        let call = call::Peek { file: self.file().clone() };
         let stat = store.service.ask(&self.parts.who, call).await?.value;
         let dos = self.dos().await?;
         let mut info = info(&stat, dos);
-        if let Some(stream) = &self.parts.stream {
-            let length = store.stream(self.file(), stream).await?.map_or(0, |(_, value)| value.len() as u64);
+        if let Some(stream) = self.stream_name() {
+            let length = store.stream(self.file(), &stream).await?.map_or(0, |(_, value)| value.len() as u64);
             (info.size, info.allocation) = (length, length.next_multiple_of(8));
             info.is_directory = false;
             info.attributes.0 &= !DosAttributes::DIRECTORY;
@@ -160,7 +160,7 @@ impl Open {
         }
         let call =
             call::SetAttributes { file: self.file().clone(), change, size: None, through_handle: true };
-        self.store().service.ask(who, call).await?;
+        self.change(who, call).await?;
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl Open {
         if self.is_directory() {
             store.act_done(self.object(), Act::ChangeListing, Actor::Open(self.id()));
         }
-        store.below.attributes_changed(self.file()).await;
+        store.caches.attributes_changed(self.file()).await;
         self.report_modified(filter);
     }
 }
@@ -191,7 +191,7 @@ pub(crate) fn info(stat: &Stat, dos: Dos) -> Info {
     let is_directory = attributes.kind == FileKind::Directory;
     Info {
         number: attributes.ino,
-        attributes: dos.shown(stat),
+        attributes: dos.shown(&attributes),
         created: dos.created.unwrap_or(attributes.btime),
         accessed: attributes.atime,
         written: mtime,

@@ -1,13 +1,13 @@
 //! The end of an open (MS-FSA §2.1.5.5).
 
-use crate::ask::ClientHandle;
+use crate::counted::CountedHandle;
 use crate::open::lock_owner;
 use crate::table::Deleting;
 use crate::{CreateOptions, Info, Open, OpenId, Store, StoreError};
 use client::call;
 use ident::FileId;
 use lease::caching::{Act, Actor, ObjectId};
-use namespace::{LockChange, LockRange, LockSpace};
+use namespace::{Error, Link, LockChange, LockRange, LockSpace};
 use std::sync::Arc;
 
 impl Open {
@@ -26,7 +26,6 @@ impl Open {
         let handle = state.handle.take()?;
         Some(Closing {
             handle: Some(handle),
-            unlinks: state.unlinks,
             wrote: state.wrote.then(|| (self.file().clone(), Actor::Child(self.parts.parent))),
             store: Arc::clone(self.store()),
             object: self.object(),
@@ -37,8 +36,7 @@ impl Open {
 
 /// An open that is being closed.
 struct Closing {
-    handle: Option<ClientHandle>,
-    unlinks: bool,
+    handle: Option<CountedHandle>,
     /// The file that it has written, for listings.
     wrote: Option<(FileId, Actor)>,
     store: Arc<Store>,
@@ -50,20 +48,15 @@ impl Closing {
     async fn finish(mut self, open: &Open) {
         let store = Arc::clone(&self.store);
         self.unlock();
-        let link = open.name();
         if open.options().has(CreateOptions::DELETE_ON_CLOSE) && !open.is_stream() {
             // The close goes on, whatever the holders of HANDLE say.
             store.act_done(self.object, Act::Dispose, Actor::Open(self.open));
-            let call = call::SetDisposition { file: open.file().clone(), link: link.clone() };
-            let set = match &link {
-                Some(_) => store.service.ask(&open.empowered(), call).await.is_ok(),
-                None => false,
-            };
-            if let Some(link) = link.clone().filter(|_| set) {
+            if let Ok(Some(link)) = open.dispose(true).await {
                 store.watches.deleting(open.file());
                 store.with(|table, _| {
                     if let Some(known) = table.objects.get_mut(&self.object) {
-                        known.deleting.get_or_insert(Deleting { link, by: open.parts.parent });
+                        let (by, unlinks) = (open.parts.parent, Default::default());
+                        known.deleting.get_or_insert(Deleting { link, by, unlinks });
                     }
                 });
             }
@@ -76,23 +69,14 @@ impl Closing {
         if open.is_stream() && is_last && (deleting.is_some() || open.deletes_stream()) {
             let _ = open.remove_stream().await;
         }
-        if self.unlinks
-            && let Some(link) = &link
-        {
-            let call = call::Unlink {
-                dir: link.dir.clone(),
-                label: link.label.clone(),
-                directory: open.is_directory(),
-            };
-            let unlinked = store.service.ask(&open.empowered(), call).await;
-            if unlinked.is_ok() {
-                store.listing_changes(&link.dir, Actor::Child(open.parts.parent));
-            }
-            store.unlinked(unlinked);
-        }
-        let handle = self.handle.take();
-        store.handle_closes(open.file());
-        if let Some(handle) = handle {
+        let due = deleting.as_ref().filter(|it| it.unlinks.contains(&self.open));
+        let is_withdrawn = match due {
+            Some(due) => !self.unlink(open, &due.link).await,
+            None => false,
+        };
+        let deleting = deleting.filter(|_| !is_withdrawn);
+        let link = open.name();
+        if let Some(handle) = self.handle.take() {
             let _ = handle.close().await;
         }
         let removed = match (deleting, link) {
@@ -106,9 +90,42 @@ impl Closing {
         };
         if let Some((link, by)) = removed {
             store.listing_changes(&link.dir, by);
-            store.below.entry_changed(&link).await;
+            store.caches.entry_changed(&link).await;
             open.report_removed();
         }
+    }
+
+    /// Carries out a deletion by POSIX' rules: the name goes, though others have the file open. It
+    /// stays if it is another file's by now. Returns false if the deletion was withdrawn elsewhere.
+    async fn unlink(&self, open: &Open, link: &Link) -> bool {
+        let (store, file) = (&self.store, open.file().clone());
+        let call = call::Unlink {
+            dir: link.dir.clone(),
+            label: link.label.clone(),
+            pending: Some(file.clone()),
+            directory: open.is_directory(),
+        };
+        let unlinked = open.change(&open.empowered(), call).await;
+        let is_withdrawn = unlinked == Err(Error::Invalid);
+        let is_over = match &unlinked {
+            Ok(_) => {
+                store.listing_changes(&link.dir, Actor::Child(open.parts.parent));
+                store.caches.entry_changed(link).await;
+                let links = store.service.ask(&open.parts.who, call::Links { file }).await;
+                links.is_ok_and(|links| !links.is_empty())
+            }
+            Err(_) => is_withdrawn,
+        };
+        store.unlinked(unlinked);
+        if is_over {
+            // An open of the file by another name finds nothing pending.
+            store.with(|table, _| {
+                if let Some(known) = table.objects.get_mut(&self.object) {
+                    known.deleting = None;
+                }
+            });
+        }
+        !is_withdrawn
     }
 
     /// Gives the locks of the open back.
@@ -121,7 +138,7 @@ impl Closing {
             }
             had
         });
-        if let Some(handle) = self.handle.as_ref().filter(|_| had) {
+        if let Some(file) = self.handle.as_ref().and_then(CountedHandle::file).filter(|_| had) {
             let change = LockChange {
                 owner: lock_owner(self.open),
                 pid: 0,
@@ -129,16 +146,14 @@ impl Closing {
                 range: LockRange::WHOLE,
                 kind: None,
             };
-            self.store.service.tell(call::Lock { file: handle.file.clone(), change, wait: false });
+            self.store.service.tell(call::Lock { file: file.clone(), change, wait: false });
         }
     }
 }
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        if let Some(handle) = self.handle.take() {
-            self.store.handle_closes(&handle.file);
-        }
+        drop(self.handle.take());
         self.store.watches.closed(self.open);
         if let Some((file, by)) = self.wrote.take() {
             self.store.child_changes(&file, by);
@@ -159,23 +174,8 @@ impl Drop for Open {
             && let Some(handle) = closing.handle.take()
         {
             // The handle is closed when the client has answered.
-            self.store().handle_closes(self.file());
             let call = call::SetDisposition { file: self.file().clone(), link: Some(link) };
             self.store().service.0.call(&self.empowered(), call.into(), Box::new(move |_| drop(handle)));
         }
-    }
-}
-
-impl Store {
-    /// Notes that one of the store's handles on the file is about to be closed.
-    pub(crate) fn handle_closes(&self, file: &FileId) {
-        self.with(|table, _| {
-            if let Some(count) = table.handles.get_mut(file) {
-                *count -= 1;
-                if *count == 0 {
-                    table.handles.remove(file);
-                }
-            }
-        });
     }
 }

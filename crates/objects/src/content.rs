@@ -60,7 +60,7 @@ impl Open {
             self.write_stream(from, &data).await?
         } else {
             let call = call::Write { file: self.file().clone(), offset, data, append };
-            self.store().service.ask(&self.parts.who, call).await?
+            self.change(&self.parts.who, call).await?
         };
         self.content_changed(Act::Write, watches::WRITTEN).await?;
         if through || self.options().has(crate::CreateOptions::WRITE_THROUGH) {
@@ -143,7 +143,7 @@ impl Open {
                 false => AllocateMode::Zero { keep_size: true },
             };
             let call = call::Allocate { file: self.file().clone(), offset, length: end - offset, what };
-            self.store().service.ask(&self.parts.who, call).await?;
+            self.change(&self.parts.who, call).await?;
         }
         self.content_changed(Act::Write, watches::WRITTEN).await
     }
@@ -187,7 +187,7 @@ impl Open {
         let change = AttributeChange::default();
         let call =
             call::SetAttributes { file: self.file().clone(), change, size: Some(size), through_handle: true };
-        self.store().service.ask(&self.parts.who, call).await?;
+        self.change(&self.parts.who, call).await?;
         Ok(())
     }
 
@@ -196,7 +196,7 @@ impl Open {
         if !self.is_stream() && size > 0 {
             let what = AllocateMode::Reserve { keep_size: true };
             let call = call::Allocate { file: self.file().clone(), offset: 0, length: size, what };
-            self.store().service.ask(&self.parts.who, call).await?;
+            self.change(&self.parts.who, call).await?;
         }
         self.store().with(|table, _| {
             if let Some(known) = table.objects.get_mut(&self.object()) {
@@ -227,7 +227,7 @@ impl Open {
         } else {
             store.child_changes(self.file(), Actor::Child(self.parts.parent));
         }
-        store.below.content_changed(self.file()).await;
+        store.caches.content_changed(self.file()).await;
         let filter = if self.is_stream() { filter | watches::STREAM_WRITTEN } else { filter };
         self.report_modified(filter);
         Ok(())

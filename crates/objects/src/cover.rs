@@ -23,7 +23,7 @@ const PASSES_MAX: u32 = 4;
 impl Store {
     /// Asks for the machine's leases on an object, as wide as they come, and notes what its clients
     /// may be granted. A recall that comes meanwhile voids the answer.
-    pub(crate) async fn cover(&self, object: ObjectId, is_directory: bool, write: bool) {
+    pub(crate) async fn cover(&self, object: ObjectId, is_directory: bool, (write, empties): (bool, bool)) {
         let Some((key, revoked)) = self.with(|table, _| {
             let known = table.objects.get(&object)?;
             (known.revoking == 0).then(|| (known.key.clone(), known.revoked))
@@ -32,7 +32,7 @@ impl Store {
         };
         let state = match &key.stream {
             _ if is_directory => return self.cover_listing(object, &key.file, revoked).await,
-            None => self.cover_content(&key.file, write).await,
+            None => self.cover_content(&key.file, (write, empties)).await,
             Some(stream) => self.cover_stream(&key.file, stream, write).await,
         };
         self.with(|table, _| {
@@ -97,7 +97,7 @@ impl Store {
                 files.map(|file| table.listed.add(object, file)).collect::<Option<Vec<bool>>>()
             });
             is_held &= !news.ok_or(StoreError::TooBig)?.contains(&true);
-            for listed in page.entries.iter().filter(|listed| listed.stat.is_none() || listed.passing) {
+            for listed in page.entries.iter().filter(|listed| listed.stat.is_none() || listed.uncached) {
                 is_held = false;
                 match self.service.ask(&who, call::Stat { file: listed.entry.file.clone() }).await {
                     Ok(_) | Err(Error::Stale | Error::NotFound) => {}
@@ -111,9 +111,13 @@ impl Store {
     }
 
     /// The state that the leases on content allow, and the number of handles on the file.
-    async fn cover_content(&self, file: &FileId, write: bool) -> (CachingState, Option<u64>) {
-        match self.service.ask(&Cred::default(), call::Cover { file: file.clone(), write, xattr: None }).await
-        {
+    async fn cover_content(
+        &self,
+        file: &FileId,
+        (write, empties): (bool, bool),
+    ) -> (CachingState, Option<u64>) {
+        let call = call::Cover { file: file.clone(), write, empties, xattr: None };
+        match self.service.ask(&Cred::default(), call).await {
             Ok(Covered { write: true, handles }) => (CachingState::RWH, Some(handles)),
             Ok(Covered { write: false, handles }) => (CachingState::RH, Some(handles)),
             Err(_) => (CachingState::NONE, None),
@@ -126,7 +130,7 @@ impl Store {
         let Ok(found) = self.stream(file, stream).await else { return nothing };
         let name = found.map_or_else(|| stream.to_owned(), |(name, _)| name);
         let Ok(name) = Label::attribute(attribute(&name).as_bytes()) else { return nothing };
-        let call = call::Cover { file: file.clone(), write, xattr: Some(name) };
+        let call = call::Cover { file: file.clone(), write, empties: false, xattr: Some(name) };
         match self.service.ask(&Cred::default(), call).await {
             Ok(Covered { write: true, .. }) => (CachingState::RWH, None),
             Ok(Covered { write: false, .. }) => (CachingState::RH, None),

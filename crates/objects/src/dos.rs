@@ -4,7 +4,7 @@
 //! at the end says that the mode does not tell who may write.
 
 use crate::DosAttributes;
-use namespace::{FileKind, Stat, Timestamp};
+use namespace::{Attributes, FileKind, Stat, Timestamp};
 
 /// The extended attribute. Samba has one of that name, and its oldest form is the same text.
 pub(crate) const NAME: &[u8] = b"user.DOSATTRIB";
@@ -75,14 +75,12 @@ impl Dos {
     }
 
     /// The attributes to show. A file that nobody may write is read-only.
-    pub(crate) fn shown(self, stat: &Stat) -> DosAttributes {
+    pub(crate) fn shown(self, of: &Attributes) -> DosAttributes {
         let mut shown = self.attributes;
-        shown |= match stat.attributes.kind {
+        shown |= match of.kind {
             FileKind::Directory => DosAttributes::DIRECTORY,
             FileKind::Symlink => DosAttributes::REPARSE_POINT,
-            FileKind::Regular if stat.attributes.mode & 0o222 == 0 && !self.is_described => {
-                DosAttributes::READ_ONLY
-            }
+            FileKind::Regular if of.mode & 0o222 == 0 && !self.is_described => DosAttributes::READ_ONLY,
             _ => 0,
         };
         DosAttributes(if shown == 0 { DosAttributes::NORMAL } else { shown })

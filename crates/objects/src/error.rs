@@ -112,7 +112,7 @@ pub enum StoreError {
 impl From<Error> for StoreError {
     fn from(error: Error) -> StoreError {
         match error {
-            Error::NotFound => StoreError::NotFound,
+            Error::NotFound | Error::AnotherFile => StoreError::NotFound,
             Error::Exists => StoreError::NameCollision,
             Error::NotDirectory => StoreError::NotDirectory,
             Error::IsDirectory => StoreError::IsDirectory,

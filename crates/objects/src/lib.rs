@@ -2,19 +2,21 @@
 //! SMB client, with its rights, sharing, caching lease, locks and deletion on close. It stands
 //! above the machine's client and below the front doors.
 //!
-//! A [`Store`] gives out [`Open`]s. FUSE's calls go through [`Store::door`], so that they break the
-//! caching leases of SMB clients first.
+//! The crate cannot reach SMB, the machine, connections and disks.
+//!
+//! A [`Store`] gives out [`Open`]s. FUSE's calls go through [`Store::file_service`], so that they
+//! break the caching leases of SMB clients first.
 
 mod alarm;
 mod ask;
 mod attributes;
-mod below;
 mod breaks;
+mod cache_holders;
 mod closing;
 mod content;
+mod counted;
 mod cover;
 mod cursor;
-mod door;
 mod dos;
 mod error;
 mod listed;
@@ -27,14 +29,17 @@ mod path;
 mod pattern;
 mod permission;
 mod ranges;
-mod recalls;
+mod renaming;
+mod replacing;
 mod request;
 mod resolve;
+mod revocations;
 mod rights;
 mod securing;
 mod security;
 mod starting;
 mod store;
+mod store_service;
 mod streams;
 mod table;
 mod underway;
@@ -52,8 +57,8 @@ pub use opening::Opened;
 pub use path::ObjectPath;
 pub use request::{
     BasicChange, BreakSink, ByteRange, Caching, Change, CreateAction, CreateDisposition, CreateOptions,
-    Deletion, DosAttributes, Entry, Granted, Info, Listing, OpenRequest, Posix, Root, Space, StreamInfo,
-    Target, TimeChange,
+    Deletion, DosAttributes, Granted, Info, ListedEntry, Listing, OpenRequest, Posix, Root, StreamInfo,
+    Target, TimeChange, VolumeSpace,
 };
 pub use security::SecurityDescriptor;
 pub use store::Store;

@@ -5,7 +5,7 @@ use crate::cursor::Cursor;
 use crate::path::{ObjectPath, name_of};
 use crate::pattern::Pattern;
 use crate::rights;
-use crate::{Entry, Listing, Open, StoreError};
+use crate::{ListedEntry, Listing, Open, StoreError};
 use client::call;
 use ident::FileId;
 use namespace::{Error, Stat};
@@ -19,7 +19,7 @@ const DOTS: u64 = 2;
 impl Open {
     /// The next entries of a directory (MS-FSA §2.1.5.6.3), `.` and `..` first. Needs
     /// LIST_DIRECTORY. A caller whose buffer takes fewer resumes behind the last that it took.
-    pub async fn list(&self, listing: Listing) -> Result<Vec<Entry>, StoreError> {
+    pub async fn list(&self, listing: Listing) -> Result<Vec<ListedEntry>, StoreError> {
         self.require(rights::READ_DATA)?;
         if !self.is_directory() {
             return Err(StoreError::Invalid);
@@ -53,7 +53,7 @@ impl Open {
         }
     }
 
-    async fn entries(&self, cursor: &mut Cursor, limit: usize) -> Result<Vec<Entry>, StoreError> {
+    async fn entries(&self, cursor: &mut Cursor, limit: usize) -> Result<Vec<ListedEntry>, StoreError> {
         let mut found = Vec::new();
         if let Some(plain) = cursor.plain.clone().filter(|name| name != "." && name != "..") {
             if !cursor.is_at_end {
@@ -111,7 +111,7 @@ impl Open {
         index: u64,
         entry: namespace::Entry,
         stat: Option<Stat>,
-    ) -> Result<Option<Entry>, StoreError> {
+    ) -> Result<Option<ListedEntry>, StoreError> {
         let store = self.store();
         let stat = match stat {
             Some(stat) => stat,
@@ -129,29 +129,29 @@ impl Open {
             Err(StoreError::Closed) => return Ok(None),
             size => size?,
         };
-        Ok(Some(Entry { name, index, ea_size, info: info(&stat, dos) }))
+        Ok(Some(ListedEntry { name, index, ea_size, info: info(&stat, dos) }))
     }
 
     /// The entry that a pattern without wildcards names.
-    async fn entry_named(&self, name: &str) -> Result<Option<Entry>, StoreError> {
+    async fn entry_named(&self, name: &str) -> Result<Option<ListedEntry>, StoreError> {
         let is_posix = self.parts.is_posix;
         let Ok(path) = ObjectPath::parse(name, is_posix) else { return Ok(None) };
         let [label] = &path.components[..] else { return Ok(None) };
         let (label, found) =
             self.store().find(&self.empowered(), self.file(), label.clone(), is_posix).await?;
-        let Some((entry, stat)) = found else { return Ok(None) };
+        let Some((entry, _)) = found else { return Ok(None) };
         let Some(name) = name_of(&label, is_posix) else { return Ok(None) };
         let index = entry.position.saturating_add(DOTS);
-        self.entry(name, index, entry, Some(stat)).await
+        self.entry(name, index, entry, None).await
     }
 
     /// `.` or `..`.
-    async fn directory(&self, name: &str, index: u64, dir: &FileId) -> Result<Entry, StoreError> {
+    async fn directory(&self, name: &str, index: u64, dir: &FileId) -> Result<ListedEntry, StoreError> {
         let stat = self.store().service.ask(&self.parts.who, call::Stat { file: dir.clone() }).await?.value;
         let kind = namespace::FileKind::Directory;
         let entry = namespace::Entry { file: dir.clone(), kind, ino: stat.attributes.ino, position: 0 };
         let dos = self.store().dos(&entry).await?;
-        Ok(Entry { name: name.to_owned(), index, ea_size: 0, info: info(&stat, dos) })
+        Ok(ListedEntry { name: name.to_owned(), index, ea_size: 0, info: info(&stat, dos) })
     }
 
     /// The directory above, within the share.

@@ -1,12 +1,13 @@
-//! An open: what it is, and who has it. What can be done through it is in modules of its own. Each
+//! An open: what it is, and who has it. Acts through it are in modules of their own. Each
 //! act checks the rights that the open was granted.
 
-use crate::ask::ClientHandle;
+use crate::counted::CountedHandle;
 use crate::cursor::Cursor;
-use crate::table::ObjectKey;
 use crate::{AccessMask, CreateOptions, Granted, OpenId, Root, Store, StoreError};
+use file_service::FileCall;
+use ident::FileId;
 use lease::caching::{ClientGuid, Grant, LeaseHolder, LeaseKey, ObjectId};
-use namespace::{Cred, FileKind, Timestamp};
+use namespace::{Cred, Error, FileKind, Timestamp};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -21,9 +22,8 @@ pub(crate) struct OpenParts {
     pub(crate) store: Arc<Store>,
     pub(crate) id: OpenId,
     pub(crate) object: ObjectId,
-    pub(crate) key: ObjectKey,
-    /// The stream's name, as it was given.
-    pub(crate) stream: Option<String>,
+    pub(crate) file: FileId,
+    pub(crate) is_stream: bool,
     pub(crate) who: Cred,
     pub(crate) root: Root,
     pub(crate) access: AccessMask,
@@ -38,9 +38,7 @@ pub(crate) struct OpenParts {
 #[derive(Default)]
 pub(crate) struct OpenState {
     /// The client's handle, until the open is closed.
-    pub(crate) handle: Option<ClientHandle>,
-    /// The name goes when this open closes, whoever else has the file open.
-    pub(crate) unlinks: bool,
+    pub(crate) handle: Option<CountedHandle>,
     /// It has written what no listing needs to show yet.
     pub(crate) wrote: bool,
     pub(crate) cursor: Cursor,
@@ -51,12 +49,12 @@ pub(crate) struct OpenState {
 
 impl std::fmt::Debug for Open {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Open").field("id", &self.parts.id).field("key", &self.parts.key).finish()
+        f.debug_struct("Open").field("id", &self.parts.id).field("file", &self.parts.file).finish()
     }
 }
 
 impl Open {
-    pub(crate) fn new(parts: OpenParts, handle: ClientHandle) -> Arc<Open> {
+    pub(crate) fn new(parts: OpenParts, handle: CountedHandle) -> Arc<Open> {
         let state = OpenState { handle: Some(handle), ..OpenState::default() };
         Arc::new(Open { parts, state: Mutex::new(state) })
     }
@@ -88,15 +86,18 @@ impl Open {
 
     /// Whether it is a named stream's.
     pub fn is_stream(&self) -> bool {
-        self.parts.key.stream.is_some()
+        self.parts.is_stream
     }
 
     /// The name by which it was opened, in its exact case, from the share's root:
     /// `dir\file:stream`. It follows renames that go through this store.
     pub fn path(&self) -> String {
-        let path = self.store().with(|table, _| table.opens.get(&self.id()).map(|open| open.path.join("\\")));
-        let stream = self.parts.stream.as_ref().map(|stream| format!(":{stream}"));
-        path.unwrap_or_default() + &stream.unwrap_or_default()
+        let path = self.store().with(|table, _| {
+            let open = table.opens.get(&self.id())?;
+            let stream = open.stream.as_ref().map(|stream| format!(":{stream}"));
+            Some(open.path.join("\\") + &stream.unwrap_or_default())
+        });
+        path.unwrap_or_default()
     }
 
     /// The lease or oplock that it has now: for a reconnect, and a replay.
@@ -142,8 +143,22 @@ impl Open {
         self.parts.object
     }
 
-    pub(crate) fn file(&self) -> &ident::FileId {
-        &self.parts.key.file
+    pub(crate) fn file(&self) -> &FileId {
+        &self.parts.file
+    }
+
+    /// The name of its stream, in its exact case.
+    pub(crate) fn stream_name(&self) -> Option<String> {
+        self.store().with(|table, _| table.opens.get(&self.id())?.stream.clone())
+    }
+
+    /// Changes something. Nothing changes through a share that may only be read, whatever rights
+    /// the act needs otherwise.
+    pub(crate) async fn change<C: FileCall>(&self, who: &Cred, call: C) -> Result<C::Reply, Error> {
+        if self.parts.root.read_only {
+            return Err(Error::AccessDenied);
+        }
+        self.store().service.ask(who, call).await
     }
 
     /// Refuses unless the open has one of these rights, and is open.

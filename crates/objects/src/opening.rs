@@ -1,26 +1,28 @@
 //! Opening (MS-FSA §2.1.5.1): the path, the rights, the share modes, the lease, and what becomes of
 //! the file.
 
-use crate::ask::ClientHandle;
+use crate::counted::CountedHandle;
 use crate::dos::Dos;
 use crate::open::OpenParts;
 use crate::resolve::Place;
 use crate::rights::{self, Permitted};
 use crate::table::ObjectKey;
-use crate::underway::Underway;
+use crate::underway::{Content, UnderwayOpen};
 use crate::{
     CreateAction, CreateDisposition, CreateOptions, DosAttributes, Granted, Info, ObjectPath, Open,
     OpenRequest, Root, Store, StoreError,
 };
 use lease::caching::{AccessMask, Act, Actor};
-use namespace::{Cred, Entry, Error, FileKind, FileSpec, Stat};
+use namespace::{Attributes, Cred, Entry, Error, FileKind, FileSpec, Stat};
 use std::sync::Arc;
 
 /// How often an open begins anew because the file came or went meanwhile.
 const RACES_MAX: u32 = 16;
 
-/// The mode of a new file, and of a new directory, if the client does not say.
-const MODES: (u16, u16) = (0o644, 0o755);
+/// The mode of a new file if the client does not say.
+const FILE_MODE: u16 = 0o644;
+/// The mode of a new directory if the client does not say.
+const DIRECTORY_MODE: u16 = 0o755;
 
 /// The answer to an open.
 #[derive(Debug)]
@@ -75,7 +77,7 @@ impl Store {
         path: &ObjectPath,
         request: &OpenRequest,
         place: &Place,
-        (entry, stat): (Entry, Stat),
+        (entry, attributes): (Entry, Attributes),
     ) -> Result<Option<Opened>, StoreError> {
         let is_directory = entry.kind == FileKind::Directory && !path.is_stream();
         if !path.is_stream() && request.disposition == CreateDisposition::Create {
@@ -117,8 +119,9 @@ impl Store {
             return Err(StoreError::Invalid);
         }
         let dos = self.dos(&entry).await?;
-        let mut maximal = self.maximal(who, root, place, &entry, &stat).await?;
-        let is_read_only = dos.shown(&stat).has(DosAttributes::READ_ONLY) && !is_directory;
+        let mut maximal = self.maximal(who, root, place, (&entry, &attributes)).await?;
+        let is_read_only = dos.shown(&attributes).has(DosAttributes::READ_ONLY) && !is_directory;
+        let may_write = maximal.0 & rights::WRITE_DATA != 0;
         if is_read_only {
             maximal.0 &= !(rights::WRITE_DATA | rights::APPEND_DATA);
         }
@@ -127,6 +130,10 @@ impl Store {
         if overwrites && !path.is_stream() {
             overwritable(request, dos, maximal)?;
         }
+        // A stream is made or overwritten as its file is written, whatever the open asks for.
+        if path.is_stream() && (overwrites || !has_stream) && !may_write {
+            return Err(StoreError::AccessDenied);
+        }
         if request.options.has(CreateOptions::DELETE_ON_CLOSE) && is_read_only {
             return Err(StoreError::CannotDelete);
         }
@@ -134,17 +141,26 @@ impl Store {
             self.may_delete_streams(&entry.file).await?;
         }
         let key = key_of(&entry, path);
-        let underway = self.begin(request, &key, is_directory, place)?;
-        let size = if path.is_stream() { u64::MAX } else { stat.size };
-        let grant = self.judge_open(request, &underway, access, (overwrites, size, is_directory)).await?;
-        let modes =
-            if path.is_stream() { lease::Open::posix(false, false) } else { access.modes(request.sharing) };
+        let underway = self.begin(request, &key, is_directory, (place, path.stream.as_ref()))?;
+        // All that have it open let the open in, those of other machines last, before it takes any
+        // content from them. An open that is refused has broken no more than handle caching.
+        self.admit(request, &underway, access).await?;
+        let modes = if path.is_stream() {
+            lease::OpenModes::posix(false, false)
+        } else {
+            access.modes(request.sharing)
+        };
         let handle = match self.service.open(who, &entry.file, modes).await {
             Err(Error::Stale | Error::NotFound) => return Ok(None),
-            handle => handle?,
+            handle => self.counted(handle?),
         };
-        self.with(|table, _| *table.handles.entry(entry.file.clone()).or_default() += 1);
-        let open = self.opened(who, root, request, (underway, key, &entry, access), handle, path);
+        let content = match is_directory || path.is_stream() {
+            true => Content::Kept { size: u64::MAX },
+            false if overwrites => Content::Emptied,
+            false => self.look_at_content(who, &entry.file, access).await?,
+        };
+        let grant = self.judge_open(request, &underway, access, content).await?;
+        let open = self.opened(who, root, request, (underway, &entry, access), handle, path);
         let action = match (request.disposition, overwrites, has_stream) {
             (_, _, false) => {
                 open.create_stream().await?;
@@ -191,10 +207,13 @@ impl Store {
         };
         let access = rights::granted(request.access, everything.rights())?;
         let kind = if is_directory { FileKind::Directory } else { FileKind::Regular };
-        let mode = request.mode.unwrap_or(if is_directory { MODES.1 } else { MODES.0 });
+        let mode = request.mode.unwrap_or(if is_directory { DIRECTORY_MODE } else { FILE_MODE });
         let spec = FileSpec::new(kind, mode & 0o7777, 0);
-        let modes =
-            if path.is_stream() { lease::Open::posix(false, false) } else { access.modes(request.sharing) };
+        let modes = if path.is_stream() {
+            lease::OpenModes::posix(false, false)
+        } else {
+            access.modes(request.sharing)
+        };
         let by = Actor::Child(request.parent());
         let maker = self.may_add(who, &link.dir, is_directory).await?;
         self.listing_changes(&link.dir, by);
@@ -204,26 +223,14 @@ impl Store {
                 Err(Error::Stale | Error::NotDirectory) => return Err(StoreError::PathNotFound),
                 created => created?,
             };
-        self.with(|table, _| *table.handles.entry(entry.file.clone()).or_default() += 1);
+        let handle = self.counted(handle);
         self.lists(&link.dir, &entry.file);
         self.listing_changes(&link.dir, by);
-        self.below.entry_changed(&link).await;
+        self.caches.entry_changed(&link).await;
         let key = key_of(&entry, path);
-        let underway = match self.begin(request, &key, is_directory, place) {
-            Ok(underway) => underway,
-            Err(error) => {
-                self.handle_closes(&entry.file);
-                return Err(error);
-            }
-        };
-        let grant = match self.judge_open(request, &underway, access, (false, 0, is_directory)).await {
-            Ok(grant) => grant,
-            Err(error) => {
-                self.handle_closes(&entry.file);
-                return Err(error);
-            }
-        };
-        let open = self.opened(who, root, request, (underway, key, &entry, access), handle, path);
+        let underway = self.begin(request, &key, is_directory, (place, path.stream.as_ref()))?;
+        let grant = self.judge_open(request, &underway, access, Content::Kept { size: 0 }).await?;
+        let open = self.opened(who, root, request, (underway, &entry, access), handle, path);
         open.begin_file(request, &stat).await?;
         open.begin_security(request, &link.dir).await?;
         open.report_added();
@@ -243,8 +250,8 @@ impl Store {
         who: &Cred,
         root: &Root,
         request: &OpenRequest,
-        (mut underway, key, entry, access): (Underway, ObjectKey, &Entry, AccessMask),
-        handle: ClientHandle,
+        (mut underway, entry, access): (UnderwayOpen, &Entry, AccessMask),
+        handle: CountedHandle,
         path: &ObjectPath,
     ) -> Arc<Open> {
         underway.is_done = true;
@@ -253,8 +260,8 @@ impl Store {
                 store: Arc::clone(self),
                 id: underway.open,
                 object: underway.object,
-                key,
-                stream: path.stream.clone(),
+                file: entry.file.clone(),
+                is_stream: path.is_stream(),
                 who: who.clone(),
                 root: root.clone(),
                 access,

@@ -3,11 +3,11 @@
 
 use crate::resolve::Place;
 use crate::rights::{self, Permitted};
-use crate::security::{SecurityDescriptor, Token, kept};
+use crate::security::{SecurityDescriptor, UserSids, kept};
 use crate::{AccessMask, Root, Store, StoreError};
 use client::call;
 use ident::FileId;
-use namespace::{Attributes, Capabilities, Capability, Cred, Entry, Error, FileKind, Stat};
+use namespace::{Attributes, Capabilities, Capability, Cred, Entry, Error, FileKind};
 
 /// The extended attribute of a descriptor. Only the server reads it.
 pub(crate) const SECURITY: &[u8] = b"security.NTACL";
@@ -29,8 +29,7 @@ impl Store {
         who: &Cred,
         root: &Root,
         place: &Place,
-        entry: &Entry,
-        stat: &Stat,
+        (entry, attributes): (&Entry, &Attributes),
     ) -> Result<AccessMask, StoreError> {
         let owns = |uid: u32| who.uid == uid || who.has(Capability::Fowner);
         // The right to remove the name, and whether a listing shows the attributes anyway.
@@ -43,23 +42,23 @@ impl Store {
                     Some(granted) => (granted & rights::DELETE_CHILD != 0, granted & rights::READ_DATA != 0),
                     None => {
                         let is_sticky = dir.mode & 0o1000 != 0;
-                        let may_take = !is_sticky || owns(stat.attributes.uid) || owns(dir.uid);
+                        let may_take = !is_sticky || owns(attributes.uid) || owns(dir.uid);
                         (may_take && self.may(who, &link.dir, 3).await?, self.may(who, &link.dir, 4).await?)
                     }
                 }
             }
         };
-        if let Some(descriptor) = self.descriptor(&entry.file, &stat.attributes).await? {
+        if let Some(descriptor) = self.descriptor(&entry.file, attributes).await? {
             let above =
                 if removes { rights::DELETE } else { 0 } | if lists { rights::READ_ATTRIBUTES } else { 0 };
-            let granted = descriptor.rights(&Token::of(who)) | above;
+            let granted = descriptor.rights(&UserSids::of(who)) | above;
             return Ok(AccessMask(if root.read_only { granted & !rights::CHANGES } else { granted }));
         }
         let permitted = Permitted {
             read: self.may(who, &entry.file, 4).await?,
             write: self.may(who, &entry.file, 2).await?,
             execute: self.may(who, &entry.file, 1).await?,
-            owns: owns(stat.attributes.uid),
+            owns: owns(attributes.uid),
             delete: removes,
             is_directory: entry.kind == FileKind::Directory,
             read_only: root.read_only,
@@ -102,7 +101,7 @@ impl Store {
             stat => stat?.value.attributes,
         };
         let descriptor = self.descriptor(dir, &attributes).await?;
-        Ok((attributes, descriptor.map(|descriptor| descriptor.rights(&Token::of(who)))))
+        Ok((attributes, descriptor.map(|descriptor| descriptor.rights(&UserSids::of(who)))))
     }
 
     async fn may(&self, who: &Cred, file: &FileId, mask: u8) -> Result<bool, StoreError> {

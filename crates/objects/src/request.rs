@@ -302,7 +302,7 @@ pub struct ByteRange {
 
 /// One entry of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct ListedEntry {
     /// The name, which is valid UTF-8 and can be opened.
     pub name: String,
     /// The number with which [`Listing::resume`] goes on behind it (FileIndex).
@@ -340,7 +340,7 @@ pub struct StreamInfo {
 
 /// Space on the volume, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space {
+pub struct VolumeSpace {
     /// In all.
     pub total: u64,
     /// Free.

@@ -3,10 +3,9 @@
 use crate::path::name_of;
 use crate::{ObjectPath, Root, Store, StoreError};
 use client::call;
-use file_service::LookupReply;
 use ident::FileId;
 use lease::Label;
-use namespace::{Cred, Entry, Error, FileKind, Link, Stat};
+use namespace::{Attributes, Cred, Entry, Error, FileKind, Link};
 use std::borrow::Cow;
 use std::collections::VecDeque;
 
@@ -26,7 +25,7 @@ pub(crate) struct Place {
     /// The name in the last directory; none for the root.
     pub(crate) link: Option<Link>,
     /// The object, if it exists.
-    pub(crate) found: Option<(Entry, Stat)>,
+    pub(crate) found: Option<(Entry, Attributes)>,
 }
 
 impl Store {
@@ -51,11 +50,10 @@ impl Store {
         who: &Cred,
         dir: &FileId,
         label: &Label,
-    ) -> Result<Option<(Entry, Stat)>, StoreError> {
-        let call = call::Lookup { dir: dir.clone(), label: label.clone() };
+    ) -> Result<Option<(Entry, Attributes)>, StoreError> {
+        let call = call::Find { dir: dir.clone(), label: label.clone() };
         match self.service.ask(who, call).await {
-            Ok(LookupReply::Leased(node)) => Ok(Some(node.value)),
-            Ok(LookupReply::Glimpsed(node)) => Ok(node),
+            Ok(found) => Ok(Some(found)),
             Err(Error::NotFound) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -74,7 +72,7 @@ impl Store {
         dir: &FileId,
         label: Label,
         exact: bool,
-    ) -> Result<(Label, Option<(Entry, Stat)>), StoreError> {
+    ) -> Result<(Label, Option<(Entry, Attributes)>), StoreError> {
         let mut who = Cow::Borrowed(who);
         let node = match self.look_up(&who, dir, &label).await {
             Err(StoreError::AccessDenied) => {
@@ -112,17 +110,17 @@ impl Store {
         let mut place =
             Place { above: Vec::new(), labels: Vec::new(), path: Vec::new(), link: None, found: None };
         let mut dir = root.dir.clone();
-        let mut left: VecDeque<Step> = path.components.iter().cloned().map(Step::Down).collect();
+        let mut left: VecDeque<PathStep> = path.components.iter().cloned().map(PathStep::Down).collect();
         let mut links = 0;
         while let Some(step) = left.pop_front() {
             let label = match step {
-                Step::Up => {
+                PathStep::Up => {
                     dir = place.above.pop().ok_or(StoreError::StoppedOnLink)?;
                     place.labels.pop();
                     place.path.pop();
                     continue;
                 }
-                Step::Down(label) => label,
+                PathStep::Down(label) => label,
             };
             let (label, found) = match self.find(who, &dir, label, exact).await {
                 // The directory is gone, or it is none.
@@ -159,29 +157,29 @@ impl Store {
             }
         }
         // The path is the root's, or ended with a link's `..`.
-        let stat = self.service.ask(who, call::Stat { file: dir.clone() }).await?.value;
-        let entry = Entry { file: dir, kind: stat.attributes.kind, ino: stat.attributes.ino, position: 0 };
-        place.found = Some((entry, stat));
+        let attributes = self.service.ask(who, call::Glance { file: dir.clone() }).await?.value.attributes;
+        let entry = Entry { file: dir, kind: attributes.kind, ino: attributes.ino, position: 0 };
+        place.found = Some((entry, attributes));
         Ok(place)
     }
 }
 
 /// One step on the way.
-enum Step {
+enum PathStep {
     Up,
     Down(Label),
 }
 
 /// The steps of a symbolic link. An absolute one leads out of the share.
-fn steps(target: &[u8]) -> Result<Vec<Step>, StoreError> {
+fn steps(target: &[u8]) -> Result<Vec<PathStep>, StoreError> {
     if target.starts_with(b"/") {
         return Err(StoreError::StoppedOnLink);
     }
     let names = target.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
     names
         .map(|name| match name {
-            b".." => Ok(Step::Up),
-            name => Label::new(name).map(Step::Down).map_err(|_| StoreError::StoppedOnLink),
+            b".." => Ok(PathStep::Up),
+            name => Label::new(name).map(PathStep::Down).map_err(|_| StoreError::StoppedOnLink),
         })
         .collect()
 }

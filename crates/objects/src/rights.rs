@@ -59,7 +59,7 @@ impl Permitted {
             | of(read, READ_DATA | READ_EA)
             // On a file DELETE_CHILD means nothing, and all rights of it have it.
             | of(write, WRITE_DATA | APPEND_DATA | WRITE_EA | WRITE_ATTRIBUTES | DELETE_CHILD)
-            // A program of Windows needs no execute bit. Whoever reads it can run a copy.
+            // A program of Windows needs no execute bit. A reader can run a copy.
             | of(execute || read && !is_directory, EXECUTE)
             | of(owns, WRITE_ATTRIBUTES | WRITE_DAC | WRITE_OWNER)
             | of(delete, DELETE);

@@ -3,7 +3,7 @@
 use crate::dos::Dos;
 use crate::permission::SECURITY;
 use crate::rights;
-use crate::security::{SecurityDescriptor, Sid, Token, kept};
+use crate::security::{SecurityDescriptor, Sid, UserSids, kept};
 use crate::{Open, OpenRequest, StoreError, watches};
 use client::call;
 use ident::FileId;
@@ -33,6 +33,10 @@ impl Open {
         }
         if parts & SecurityDescriptor::SACL != 0 {
             self.require(rights::SYSTEM_SECURITY)?;
+        }
+        if parts & (OWNERS | SecurityDescriptor::DACL | SecurityDescriptor::SACL) == 0 {
+            // No part that is kept.
+            return self.require(u32::MAX);
         }
         let mut whole = self.security_of(&self.attributes().await?).await?;
         whole.replace(parts, new);
@@ -86,7 +90,7 @@ impl Open {
         if let Some(owner) = new.owner().filter(|_| parts & SecurityDescriptor::OWNER != 0) {
             match owner.uid() {
                 Some(uid) => change.uid = Some(uid).filter(|uid| *uid != file.uid),
-                None if who.uid == 0 || Token::of(who).has(owner) => {}
+                None if who.uid == 0 || UserSids::of(who).has(owner) => {}
                 None => return Err(StoreError::AccessDenied),
             }
         }

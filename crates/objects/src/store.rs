@@ -2,10 +2,10 @@
 
 use crate::alarm::Alarm;
 use crate::ask::Service;
-use crate::below::Below;
-use crate::table::{Judged, Known, ObjectKey, Table};
+use crate::cache_holders::CacheHolders;
+use crate::table::{Judged, KnownObject, ObjectKey, Table};
 use crate::watches::Watches;
-use crate::{Space, StoreError};
+use crate::{StoreError, VolumeSpace};
 use client::call;
 use ident::FileId;
 use lease::Time;
@@ -26,7 +26,7 @@ pub struct Store {
     table: Mutex<Table>,
     /// The number of open objects. FUSE's calls look at it.
     pub(crate) objects: AtomicUsize,
-    pub(crate) below: Below,
+    pub(crate) caches: CacheHolders,
     pub(crate) watches: Watches,
     /// A stream is written by reading it, changing it and storing it, one at a time.
     pub(crate) stream_writes: tokio::sync::Mutex<()>,
@@ -43,7 +43,7 @@ impl Store {
             service,
             table: Mutex::default(),
             objects: AtomicUsize::new(0),
-            below: Below::new(),
+            caches: CacheHolders::new(),
             watches: Watches::default(),
             stream_writes: tokio::sync::Mutex::default(),
             began: Instant::now(),
@@ -52,9 +52,9 @@ impl Store {
     }
 
     /// The space on the volume.
-    pub async fn space(&self) -> Result<Space, StoreError> {
+    pub async fn space(&self) -> Result<VolumeSpace, StoreError> {
         let space = self.service.ask(&Cred::default(), call::Space).await?;
-        Ok(Space { total: space.total, free: space.free, cluster: CLUSTER })
+        Ok(VolumeSpace { total: space.total, free: space.free, cluster: CLUSTER })
     }
 
     /// The numbers for `smb status`: opens, holders of leases and oplocks, and breaks under way.
@@ -104,7 +104,9 @@ impl Store {
     pub(crate) async fn until<T: Send + 'static>(
         &self,
         id: ObjectId,
-        judge: impl FnMut(&mut Known, Time, &mut Vec<Break>) -> Result<Judgement<T>, StoreError> + Send + 'static,
+        judge: impl FnMut(&mut KnownObject, Time, &mut Vec<Break>) -> Result<Judgement<T>, StoreError>
+        + Send
+        + 'static,
     ) -> Option<Result<T, StoreError>> {
         let (tell, told) = oneshot::channel();
         let given_up = GiveUp { store: self, is_given_up: Arc::default() };

@@ -11,8 +11,10 @@ use lease::Label;
 use lease::caching::{Act, Actor};
 use namespace::{AttributeChange, Cred, Error, XattrMode};
 
-/// Streams have Samba's names (vfs_streams_xattr).
-const STREAM: (&str, &str) = ("user.DosStream.", ":$DATA");
+/// The beginning of the name of a stream's attribute, as Samba has it (vfs_streams_xattr).
+const STREAM_PREFIX: &str = "user.DosStream.";
+/// The end of that name, behind the stream's own.
+const STREAM_SUFFIX: &str = ":$DATA";
 /// Extended attributes of clients.
 const EA: &str = "user.";
 
@@ -25,12 +27,12 @@ pub(crate) fn folded(name: &str) -> String {
 
 /// The extended attribute of a stream.
 pub(crate) fn attribute(stream: &str) -> String {
-    format!("{}{stream}{}", STREAM.0, STREAM.1)
+    format!("{STREAM_PREFIX}{stream}{STREAM_SUFFIX}")
 }
 
 fn stream_of(label: &Label) -> Option<&str> {
     let name = std::str::from_utf8(label.as_bytes()).ok()?;
-    name.strip_prefix(STREAM.0)?.strip_suffix(STREAM.1)
+    name.strip_prefix(STREAM_PREFIX)?.strip_suffix(STREAM_SUFFIX)
 }
 
 fn ea_of(label: &Label) -> Option<&str> {
@@ -101,12 +103,12 @@ impl Open {
     /// Sets an extended attribute, or removes it, by the right that the open has.
     pub(crate) async fn set_xattr(&self, name: &[u8], value: Option<Vec<u8>>) -> Result<(), StoreError> {
         let name = Label::attribute(name).map_err(|_| StoreError::InvalidName)?;
-        let (file, who, service) = (self.file().clone(), Cred::default(), &self.store().service);
+        let (file, who) = (self.file().clone(), Cred::default());
         match value {
             Some(value) => {
-                service.ask(&who, call::SetXattr { file, name, value, mode: XattrMode::Set }).await?;
+                self.change(&who, call::SetXattr { file, name, value, mode: XattrMode::Set }).await?;
             }
-            None => match service.ask(&who, call::RemoveXattr { file, name }).await {
+            None => match self.change(&who, call::RemoveXattr { file, name }).await {
                 Ok(()) | Err(Error::NoAttribute) => {}
                 Err(error) => return Err(error.into()),
             },
@@ -114,14 +116,10 @@ impl Open {
         Ok(())
     }
 
-    fn stream_name(&self) -> Result<&str, StoreError> {
-        self.parts.stream.as_deref().ok_or(StoreError::Invalid)
-    }
-
     async fn stream_now(&self) -> Result<(String, Vec<u8>), StoreError> {
-        let name = self.stream_name()?;
-        let found = self.store().stream(self.file(), name).await?;
-        Ok(found.unwrap_or_else(|| (name.to_owned(), Vec::new())))
+        let name = self.stream_name().ok_or(StoreError::Invalid)?;
+        let found = self.store().stream(self.file(), &name).await?;
+        Ok(found.unwrap_or_else(|| (name, Vec::new())))
     }
 
     /// Makes the stream, if it does not exist.
@@ -182,9 +180,10 @@ impl Open {
         self.options().has(crate::CreateOptions::DELETE_ON_CLOSE)
     }
 
-    /// Renames a stream within its file, or makes its content the file's (`::$DATA`).
+    /// Renames a stream within its file, or makes its content the file's (`::$DATA`). A refusal
+    /// leaves everything as it was.
     pub(crate) async fn rename_stream(&self, target: &Target) -> Result<(), StoreError> {
-        let name = self.stream_name()?;
+        let name = self.stream_name().ok_or(StoreError::Invalid)?;
         if !target.path.is_root() {
             // The file would be opened once more, to rename it.
             return Err(StoreError::SharingViolation);
@@ -199,26 +198,26 @@ impl Open {
         if to == name {
             return Ok(());
         }
-        let replaced = match store.stream(self.file(), to).await? {
-            Some((replaced, _)) if folded(to) != folded(name) => Some(replaced),
-            _ => None,
-        };
-        if replaced.is_some() {
-            if !target.replace {
-                return Err(StoreError::NameCollision);
-            }
-            let key = ObjectKey { file: self.file().clone(), stream: Some(folded(to)) };
-            if store.with(|table, _| table.id(&key).is_some()) {
-                return Err(StoreError::Invalid);
-            }
-        }
+        Label::attribute(attribute(to).as_bytes()).map_err(|_| StoreError::InvalidName)?;
         let _turn = store.stream_writes.lock().await;
         let (name, value) = self.stream_now().await?;
-        if let Some(replaced) = replaced {
-            self.set_xattr(attribute(&replaced).as_bytes(), None).await?;
+        let replaced = store.stream(self.file(), to).await?.map(|(replaced, _)| replaced);
+        let replaced = replaced.filter(|_| folded(to) != folded(&name));
+        if replaced.is_some() && !target.replace {
+            return Err(StoreError::NameCollision);
         }
-        self.set_xattr(attribute(&name).as_bytes(), None).await?;
-        self.set_xattr(attribute(to).as_bytes(), Some(value)).await
+        if !store.with(|table, _| table.rename_stream(self.object(), (to, folded(to)))) {
+            return Err(StoreError::Invalid);
+        }
+        // The file has the content twice for a moment, and never not at all.
+        if let Err(refused) = self.set_xattr(attribute(to).as_bytes(), Some(value)).await {
+            store.with(|table, _| table.rename_stream(self.object(), (&name, folded(&name))));
+            return Err(refused);
+        }
+        for old in replaced.into_iter().filter(|replaced| replaced != to).chain([name]) {
+            self.set_xattr(attribute(&old).as_bytes(), None).await?;
+        }
+        Ok(())
     }
 
     /// Replaces the file's own content by that of a stream.
@@ -228,17 +227,18 @@ impl Open {
         if let Some(object) = object {
             store.act(object, Act::Write, Actor::Other).await;
         }
-        let (file, change) = (self.file().clone(), AttributeChange::default());
-        let cut = call::SetAttributes { file: file.clone(), change, size: Some(0), through_handle: true };
-        store.service.ask(who, cut).await?;
+        let (file, change, size) = (self.file().clone(), AttributeChange::default(), value.len() as u64);
+        // A write that is refused leaves the old content.
         if !value.is_empty() {
-            let write = call::Write { file, offset: 0, data: value.into(), append: false };
-            store.service.ask(who, write).await?;
+            let write = call::Write { file: file.clone(), offset: 0, data: value.into(), append: false };
+            self.change(who, write).await?;
         }
+        let cut = call::SetAttributes { file, change, size: Some(size), through_handle: true };
+        self.change(who, cut).await?;
         if let Some(object) = object {
             store.act_done(object, Act::Write, Actor::Other);
         }
-        store.below.content_changed(self.file()).await;
+        store.caches.content_changed(self.file()).await;
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use lease::caching::{
 use lease::{Label, Time};
 use namespace::Link;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The name of an object: a file or directory, or a named stream of it.
@@ -32,15 +32,15 @@ impl ObjectKey {
 }
 
 /// An act that waits. It is judged again, and returns true when it waits no longer.
-type Waiter = Box<dyn FnMut(&mut Known, Time, &mut Vec<Break>) -> bool + Send>;
+type WaitingAct = Box<dyn FnMut(&mut KnownObject, Time, &mut Vec<Break>) -> bool + Send>;
 
 /// An open object.
-pub(crate) struct Known {
+pub(crate) struct KnownObject {
     pub(crate) key: ObjectKey,
     pub(crate) caching: Object,
     pub(crate) locks: ByteLocks,
     /// The acts that wait, in the order of their arrival.
-    waiters: Vec<Waiter>,
+    waiters: Vec<WaitingAct>,
     /// Revocations that are under way. Nothing may be taken for covered meanwhile.
     pub(crate) revoking: u32,
     /// Counts the revocations: a cover that was asked for before one does not count after it.
@@ -59,6 +59,9 @@ pub(crate) struct Deleting {
     pub(crate) link: Link,
     /// The parent key of the open that has set it.
     pub(crate) by: Option<LeaseKey>,
+    /// The opens that have set it by POSIX' rules: the name goes when one of them closes, whoever
+    /// else has the file open.
+    pub(crate) unlinks: BTreeSet<OpenId>,
 }
 
 /// The table's knowledge of an open.
@@ -69,6 +72,8 @@ pub(crate) struct OpenRecord {
     pub(crate) holder: Option<LeaseHolder>,
     /// The name by which it was opened. Renames change it. The root of the machine has none.
     pub(crate) link: Option<Link>,
+    /// The stream's name, in its exact case. Renames change it.
+    pub(crate) stream: Option<String>,
     /// The directories above it, from the share's root.
     pub(crate) above: Vec<FileId>,
     /// The labels on the way, each in the directory of `above` at the same place.
@@ -89,7 +94,7 @@ impl OpenRecord {
 #[derive(Default)]
 pub(crate) struct Table {
     ids: FxHashMap<ObjectKey, ObjectId>,
-    pub(crate) objects: BTreeMap<ObjectId, Known>,
+    pub(crate) objects: BTreeMap<ObjectId, KnownObject>,
     pub(crate) opens: BTreeMap<OpenId, OpenRecord>,
     pub(crate) clients: Clients,
     pub(crate) listed: Listed,
@@ -120,7 +125,7 @@ impl Table {
         }
         let id = ObjectId(self.number());
         let nothing = CachingState::NONE;
-        let known = Known {
+        let known = KnownObject {
             key: key.clone(),
             caching: if is_directory { Object::directory(nothing) } else { Object::file(nothing) },
             locks: ByteLocks::default(),
@@ -138,7 +143,7 @@ impl Table {
 
     /// Forgets the object if nobody has it open and nobody waits for it.
     pub(crate) fn forget_unused(&mut self, id: ObjectId) {
-        let unused = |known: &Known| {
+        let unused = |known: &KnownObject| {
             !known.caching.is_open() && known.waiters.is_empty() && known.revoking == 0 && known.pins == 0
         };
         if self.objects.get(&id).is_some_and(unused)
@@ -157,7 +162,7 @@ impl Table {
     /// The streams of a file that somebody has open.
     pub(crate) fn streams_of(&self, file: &FileId) -> Vec<ObjectId> {
         let is_stream =
-            |(_, known): &(&ObjectId, &Known)| known.key.stream.is_some() && known.key.file == *file;
+            |(_, known): &(&ObjectId, &KnownObject)| known.key.stream.is_some() && known.key.file == *file;
         self.objects.iter().filter(is_stream).map(|(id, _)| *id).collect()
     }
 
@@ -237,7 +242,7 @@ impl Table {
         &mut self,
         id: ObjectId,
         now: Time,
-        mut judge: impl FnMut(&mut Known, Time, &mut Vec<Break>) -> Result<Judgement<T>, StoreError>
+        mut judge: impl FnMut(&mut KnownObject, Time, &mut Vec<Break>) -> Result<Judgement<T>, StoreError>
         + Send
         + 'static,
         then: impl FnOnce(Result<T, StoreError>) + Send + 'static,
@@ -310,7 +315,8 @@ impl Table {
 
     /// Ends the breaks whose time is over, and returns the time of the next.
     pub(crate) fn expire(&mut self, now: Time) -> Option<Time> {
-        let is_due = |known: &Known| known.caching.next_deadline().is_some_and(|deadline| deadline <= now);
+        let is_due =
+            |known: &KnownObject| known.caching.next_deadline().is_some_and(|deadline| deadline <= now);
         let due: Vec<ObjectId> =
             self.objects.iter().filter(|(_, known)| is_due(known)).map(|(id, _)| *id).collect();
         for id in due {
@@ -382,7 +388,9 @@ impl Table {
     ) {
         let Some(record) = self.opens.get(&open) else { return };
         let (object, old, root) = (record.object, record.path.clone(), record.above.first().cloned());
-        let Some(file) = self.objects.get(&object).map(|known| known.key.file.clone()) else { return };
+        let Some(known) = self.objects.get_mut(&object) else { return };
+        known.deletion_follows(from, to);
+        let file = known.key.file.clone();
         for record in self.opens.values_mut() {
             let same_root = record.above.first() == root.as_ref();
             if record.object == object && record.link.as_ref() == Some(from) {
@@ -398,6 +406,55 @@ impl Table {
                     record.path = path.iter().chain(&record.path[old.len()..]).cloned().collect();
                 }
             }
+        }
+    }
+}
+
+impl Table {
+    /// Notes the name that an object's file has now, which another front door or machine has given
+    /// it.
+    pub(crate) fn found(&mut self, object: ObjectId, old: &Link, new: &Link) {
+        if let Some(known) = self.objects.get_mut(&object) {
+            known.deletion_follows(old, new);
+        }
+        let mine = |open: &&mut OpenRecord| open.object == object && open.link.as_ref() == Some(old);
+        for open in self.opens.values_mut().filter(mine) {
+            open.link = Some(new.clone());
+            if old.dir != new.dir {
+                // The way to the new place is not known from the share's root.
+                open.above = vec![new.dir.clone()];
+                open.labels.clear();
+            }
+            open.labels.pop();
+            open.labels.push(new.label.clone());
+            if let (Some(last), Some(name)) = (open.path.last_mut(), name_of(&new.label, false)) {
+                *last = name;
+            }
+        }
+    }
+
+    /// Gives an open stream another name. False, if a stream of that name is open.
+    pub(crate) fn rename_stream(&mut self, object: ObjectId, (to, folded): (&str, String)) -> bool {
+        let Some(known) = self.objects.get_mut(&object) else { return false };
+        let key = ObjectKey { stream: Some(folded), ..known.key.clone() };
+        if self.ids.get(&key).is_some_and(|other| *other != object) {
+            return false;
+        }
+        self.ids.remove(&known.key);
+        self.ids.insert(key.clone(), object);
+        known.key = key;
+        for open in self.opens.values_mut().filter(|open| open.object == object) {
+            open.stream = Some(to.to_owned());
+        }
+        true
+    }
+}
+
+impl KnownObject {
+    /// Has the pending deletion go along with a renamed link, as it does everywhere.
+    fn deletion_follows(&mut self, from: &Link, to: &Link) {
+        if let Some(deleting) = self.deleting.as_mut().filter(|deleting| deleting.link == *from) {
+            deleting.link = to.clone();
         }
     }
 }

@@ -7,11 +7,13 @@ use crate::table::{ObjectKey, OpenRecord};
 use crate::{
     Caching, CreateDisposition, CreateOptions, Granted, ObjectPath, OpenRequest, Root, Store, StoreError,
 };
+use client::call;
 use ident::FileId;
 use lease::caching::{
     AccessMask, Asks, CachingState, Grant, Judgement, LeaseHolder, LeaseId, LeaseVersion, ObjectId, OpenId,
     Opening, Sharing,
 };
+use namespace::{Cred, Error};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -81,6 +83,12 @@ impl OpenRequest {
         }
     }
 
+    /// The request to the objects of this machine, as far as the file does not matter.
+    fn opening(&self, access: AccessMask) -> Opening {
+        let (sharing, asks) = (self.sharing, self.asks());
+        Opening { access, sharing, overwrites: false, locked: false, deleting: false, asks }
+    }
+
     /// The key of the lease on the parent directory, as the open gave it.
     pub(crate) fn parent(&self) -> Option<lease::caching::LeaseKey> {
         match self.caching {
@@ -104,15 +112,27 @@ impl OpenRequest {
     }
 }
 
+/// The content of an object that is being opened.
+#[derive(Clone, Copy)]
+pub(crate) enum Content {
+    /// It goes with the open.
+    Emptied,
+    /// It is so long.
+    Kept { size: u64 },
+    /// It was so long, and another machine may be writing it.
+    Elsewhere { size: u64 },
+}
+
 /// An open that is under way. If it does not come about, it leaves nothing.
-pub(crate) struct Underway {
+pub(crate) struct UnderwayOpen {
     store: Arc<Store>,
+    is_directory: bool,
     pub(crate) object: ObjectId,
     pub(crate) open: OpenId,
     pub(crate) is_done: bool,
 }
 
-impl Drop for Underway {
+impl Drop for UnderwayOpen {
     fn drop(&mut self) {
         let (object, open) = (self.object, self.open);
         self.store.with(|table, now| {
@@ -135,8 +155,8 @@ impl Store {
         request: &OpenRequest,
         key: &ObjectKey,
         is_directory: bool,
-        place: &Place,
-    ) -> Result<Underway, StoreError> {
+        (place, stream): (&Place, Option<&String>),
+    ) -> Result<UnderwayOpen, StoreError> {
         let path = place.path.clone();
         self.with(|table, _| {
             let object = table.id_or_new(key, is_directory);
@@ -156,12 +176,13 @@ impl Store {
                 client: request.client,
                 holder,
                 link: place.link.clone(),
+                stream: stream.cloned(),
                 above: place.above.clone(),
                 labels: place.labels.clone(),
                 path,
             };
             table.opens.insert(open, record);
-            Ok(Underway { store: Arc::clone(self), object, open, is_done: false })
+            Ok(UnderwayOpen { store: Arc::clone(self), is_directory, object, open, is_done: false })
         })
     }
 
@@ -174,14 +195,9 @@ impl Store {
     ) -> Result<(), StoreError> {
         let open = OpenId(self.with(|table, _| table.number()));
         let judged = self.until(object, move |known, now, out| {
-            let opening = Opening {
-                access,
-                sharing,
-                overwrites: false,
-                locked: false,
-                deleting: false,
-                asks: Asks::Nothing,
-            };
+            let asks = Asks::Nothing;
+            let opening =
+                Opening { access, sharing, overwrites: false, locked: false, deleting: false, asks };
             match known.caching.open(now, open, opening, out) {
                 Ok(Judgement::Waits(holders)) => Ok(Judgement::Waits(holders)),
                 Ok(Judgement::Go(_)) => {
@@ -203,49 +219,86 @@ impl Store {
         Ok(())
     }
 
-    /// Waits until nobody's open of the directory stands in the way of a new name in it: whoever
-    /// may delete it, or does not share writing (MS-FSA §2.1.5.15.11).
-    pub(crate) async fn may_change_names(&self, dir: &FileId) -> Result<(), StoreError> {
-        match self.with(|table, _| table.id(&ObjectKey::of(dir))) {
-            None => Ok(()),
-            Some(object) => {
-                let sharing = Sharing(Sharing::READ.0 | Sharing::WRITE.0);
-                self.beside(object, AccessMask::WRITE_DATA, sharing).await
-            }
+    /// Waits until nobody's open of the directory stands in the way of a new name in it, on
+    /// whichever machine: whoever may delete it, or does not share writing (MS-FSA §2.1.5.15.11).
+    pub(crate) async fn may_change_names(self: &Arc<Self>, dir: &FileId) -> Result<(), StoreError> {
+        let (access, sharing) = (AccessMask::WRITE_DATA, Sharing(Sharing::READ.0 | Sharing::WRITE.0));
+        if let Some(object) = self.with(|table, _| table.id(&ObjectKey::of(dir))) {
+            self.beside(object, access, sharing).await?;
         }
+        match self.service.open(&Cred::default(), dir, access.modes(sharing)).await {
+            // The act itself says so.
+            Err(Error::Stale | Error::NotFound) => Ok(()),
+            handle => Ok(self.counted(handle?).close().await?),
+        }
+    }
+
+    /// Waits until the access and the sharing of the open go beside all other opens of this
+    /// machine. No data is taken from anybody for that.
+    pub(crate) async fn admit(
+        &self,
+        request: &OpenRequest,
+        underway: &UnderwayOpen,
+        access: AccessMask,
+    ) -> Result<(), StoreError> {
+        let opening = request.opening(access);
+        let judged = self.until(underway.object, move |known, now, out| {
+            if known.deleting.is_some() {
+                return Err(StoreError::DeletePending);
+            }
+            known.caching.admit(now, opening, out).map_err(|_| StoreError::SharingViolation)
+        });
+        judged.await.ok_or(StoreError::Closed)?
+    }
+
+    /// The length of a file that is opened and not overwritten.
+    ///
+    /// To know it, the machine takes write caching from other machines as the open does. An open
+    /// for attributes alone takes nothing. It caches nothing beside a machine that may be writing.
+    pub(crate) async fn look_at_content(
+        &self,
+        who: &Cred,
+        file: &FileId,
+        access: AccessMask,
+    ) -> Result<Content, StoreError> {
+        if access.is_stat_to_oplocks() {
+            let told = self.service.ask(who, call::Peek { file: file.clone() }).await?;
+            let size = told.value.size;
+            return Ok(if told.uncached { Content::Elsewhere { size } } else { Content::Kept { size } });
+        }
+        let size = self.service.ask(who, call::Stat { file: file.clone() }).await?.value.size;
+        Ok(Content::Kept { size })
     }
 
     /// Waits until the open may go on beside all others of this machine, and grants what fits.
     pub(crate) async fn judge_open(
         &self,
         request: &OpenRequest,
-        underway: &Underway,
+        underway: &UnderwayOpen,
         access: AccessMask,
-        (overwrites, size, is_directory): (bool, u64, bool),
+        content: Content,
     ) -> Result<Grant, StoreError> {
-        let asks = request.asks();
+        let (object, open) = (underway.object, underway.open);
+        let is_directory = underway.is_directory;
         // Nothing is granted without READ, and no oplock on a directory.
-        let wanted = match asks {
+        let wanted = match request.asks() {
             Asks::Lease { state, .. } => state.of_lease(),
             Asks::Oplock(state) if !is_directory => state,
             Asks::Oplock(_) | Asks::Nothing => CachingState::NONE,
         };
-        if wanted != CachingState::NONE {
-            self.cover(underway.object, is_directory, wanted.has(CachingState::WRITE)).await;
+        let (overwrites, size) = match content {
+            Content::Emptied => (true, 0),
+            Content::Kept { size } | Content::Elsewhere { size } => (false, size),
+        };
+        if wanted != CachingState::NONE && !matches!(content, Content::Elsewhere { .. }) {
+            self.cover(object, is_directory, (wanted.has(CachingState::WRITE), overwrites)).await;
         }
-        let (open, sharing) = (underway.open, request.sharing);
-        let judged = self.until(underway.object, move |known, now, out| {
+        let opening = request.opening(access);
+        let judged = self.until(object, move |known, now, out| {
             if known.deleting.is_some() {
                 return Err(StoreError::DeletePending);
             }
-            let opening = Opening {
-                access,
-                sharing,
-                overwrites,
-                locked: known.locks.begins_below(size),
-                deleting: false,
-                asks,
-            };
+            let opening = Opening { overwrites, locked: known.locks.begins_below(size), ..opening };
             known.caching.open(now, open, opening, out).map_err(|_| StoreError::SharingViolation)
         });
         judged.await.ok_or(StoreError::Closed)?

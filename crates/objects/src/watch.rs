@@ -39,7 +39,7 @@ impl Watch {
             state.waiting.push_back(tell);
             self.watched.answer(&mut state);
         }
-        let mut waiting = Waiting { watched: &self.watched, told };
+        let mut waiting = WaitingNotify { watched: &self.watched, told };
         if !self.watched.is_armed.swap(true, Ordering::Relaxed) {
             // The machine hears of other machines' changes to names that it holds.
             let dir = self.watched.dir.clone();
@@ -51,12 +51,12 @@ impl Watch {
 }
 
 /// A request that waits for changes. One that is given up gives back what it was told meanwhile.
-struct Waiting<'a> {
+struct WaitingNotify<'a> {
     watched: &'a Watched,
     told: oneshot::Receiver<Heard>,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingNotify<'_> {
     fn drop(&mut self) {
         self.told.close();
         if let Ok(Ok(changes)) = self.told.try_recv() {

@@ -1,11 +1,15 @@
 //! The operating system for the hosts of the state machines: files that only their owner reads,
-//! random bytes, the wall clock, and when a thread sleeps. No crate of state machines depends on
-//! this one.
+//! random bytes, the wall clock, when a thread sleeps, and which connections of strangers make way.
+//! No crate of state machines depends on this one.
 
 mod patience;
 pub mod private;
+mod strangers;
+mod tcp;
 
 pub use patience::Patience;
+pub use strangers::{Leaving, Stranger, StrangerBounds, Strangers};
+pub use tcp::end_with_peer;
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::io;

@@ -1,5 +1,7 @@
 //! A disk that forgets: a block layer that drops, tears and reorders unsynced writes.
 //!
+//! The crate cannot reach any other of ours, since it judges them.
+//!
 //! `powercut record` serves a disk as a file, for use through a loop device, and records the writes
 //! and flushes that reach it. `powercut cut` takes that record and makes the disk as a power
 //! failure at some moment may leave it.
@@ -21,7 +23,7 @@ use record::RecordError;
 /// A disk that forgets: drops, tears and reorders unsynced writes.
 #[derive(Debug, Parser)]
 #[command(version)]
-enum Command {
+enum PowercutCommand {
     /// Serve MOUNT/disk and record its writes and flushes, until MOUNT is unmounted. Other files
     /// made in MOUNT hold notes.
     Record {
@@ -67,7 +69,7 @@ enum RunFailure {
 }
 
 fn main() -> ExitCode {
-    match run(Command::parse()) {
+    match run(PowercutCommand::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("powercut: {failure}");
@@ -76,7 +78,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), RunFailure> {
+fn run(command: PowercutCommand) -> Result<(), RunFailure> {
     let create = |path: &PathBuf| {
         let mut options = File::options();
         options.read(true).write(true).create(true).truncate(true);
@@ -84,11 +86,11 @@ fn run(command: Command) -> Result<(), RunFailure> {
     };
     let open = |path: &PathBuf| File::open(path).map_err(|error| RunFailure::File(path.clone(), error));
     match command {
-        Command::Record { size, record, backing, mount } => {
+        PowercutCommand::Record { size, record, backing, mount } => {
             recorder::serve(size << 20, create(&backing)?, create(&record)?, &mount)
                 .map_err(|error| RunFailure::File(mount, error))
         }
-        Command::Cut { size, record, seed, number, image, notes } => {
+        PowercutCommand::Cut { size, record, seed, number, image, notes } => {
             let disk = create(&image)?;
             disk.set_len(size << 20).map_err(|error| RunFailure::File(image, error))?;
             let moments = cut::moments(&mut BufReader::new(open(&record)?))?;

@@ -3,7 +3,7 @@
 //!
 //! A member on a machine has [`Local`]. A simulated member has a disk that forgets unsynced writes.
 
-use crate::store::{RowStore, StoreError, StoreSettings};
+use crate::store::{RowStore, RowStoreError, StoreSettings};
 use os::private;
 use rustix::fs::{Advice, fadvise};
 use std::io;
@@ -27,7 +27,7 @@ pub trait Disk: Send + Sync + 'static {
     /// Makes the entries of a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Opens the rows in a file, or creates the file.
-    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError>;
+    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<RowStore, RowStoreError>;
 }
 
 /// An open file.
@@ -78,7 +78,7 @@ impl Disk for Local {
         std::fs::File::open(dir)?.sync_all()
     }
 
-    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<RowStore, RowStoreError> {
         RowStore::open(path, settings)
     }
 }

@@ -23,7 +23,7 @@ use crate::machine::{Position, Replica, StateMachine, position_of};
 use crate::peers::{Ear, Here, KnownPeers, Peers};
 use crate::proposer::{Clock, Proposer};
 use crate::queue::{Attended, End, ProposalQueue};
-use crate::store::{RowView, StoreError, StoreSettings, StoreStats};
+use crate::store::{RowStoreError, RowView, StoreSettings, StoreStats};
 use crate::trust::Trust;
 use crate::types::GroupId;
 use crate::{Conversation, Deliver, Event, Host, LogError, Standing, Wires};
@@ -99,7 +99,7 @@ impl Default for GroupSettings {
 pub enum GroupError {
     /// Its store failed.
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] RowStoreError),
     /// Its log failed.
     #[error(transparent)]
     Log(#[from] LogError),
@@ -191,8 +191,8 @@ pub struct Logged {
     pub time: Time,
     /// The digest of the state before it ([`Directory::digest`]). None for openraft's own entries.
     pub digest: Option<u64>,
-    /// Its inputs.
-    pub inputs: Arc<Vec<Input>>,
+    /// Its inputs. None if the entry is of a version that this program does not know.
+    pub inputs: Option<Arc<Vec<Input>>>,
     /// The voters from this entry on, if it changes them. A majority of each of these sets is
     /// needed.
     pub voters: Option<Vec<BTreeSet<u64>>>,
@@ -532,7 +532,7 @@ impl Group {
     }
 
     /// Reports an error from reading this member's data. Does not return.
-    pub fn lose(&self, error: &StoreError) -> ! {
+    pub fn lose(&self, error: &RowStoreError) -> ! {
         if error.is_damage() { self.alarm.raise(error) } else { self.alarm.stop(error) }
     }
 
@@ -591,7 +591,7 @@ impl Group {
                     term,
                     time: batch.now,
                     digest: Some(batch.digest),
-                    inputs: batch.inputs.unwrap_or_default(),
+                    inputs: batch.inputs,
                     voters: None,
                 },
                 payload => {
@@ -599,7 +599,7 @@ impl Group {
                         EntryPayload::Membership(members) => Some(members.get_joint_config().clone()),
                         _ => None,
                     };
-                    Logged { term, time: Time(0), digest: None, inputs: Arc::default(), voters }
+                    Logged { term, time: Time(0), digest: None, inputs: Some(Arc::default()), voters }
                 }
             }
         }))

@@ -34,6 +34,8 @@ pub use peers::{AnswerFuture, Conversation, Wire, Wires};
 pub use restored::Restored;
 pub use standing::{Member, Standing};
 pub use stop::{EXIT_DISK, stop};
-pub use store::{Checkpoint, FORMAT, Reread, Row, RowStore, RowView, StoreError, StoreSettings, StoreStats};
+pub use store::{
+    Checkpoint, FORMAT, Reread, Row, RowStore, RowStoreError, RowView, StoreSettings, StoreStats,
+};
 pub use types::{Host, Keeping};
 pub use wire::FOUNDER_MEMBER as FOUNDER;

@@ -13,7 +13,7 @@ use super::types::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembershi
 use crate::alarm::Alarm;
 use crate::stop::stop;
 use crate::store::{Checkpoint, LOOK, RowStore, RowView};
-use directory::{Directory, Fault, Output};
+use directory::{Directory, Fault, Output, Violation};
 use futures_util::{Stream, TryStreamExt};
 use lease::Time;
 use openraft::EntryPayload;
@@ -57,6 +57,11 @@ pub type Deliver = Box<dyn Fn(Event) + Send + Sync>;
 struct Diverged {
     index: u64,
 }
+
+/// Debug builds check the whole state at every so many entries, as long as it has no more files
+/// than this: a check reads all rows.
+const ENTRIES_A_CHECK: u64 = 256;
+const FILES_OF_CHECK_MAX: u64 = 2_000;
 
 /// An entry is of a version that this program does not know.
 #[derive(Debug, thiserror::Error)]
@@ -149,7 +154,19 @@ impl Replica {
             }
         }
         self.position.applied = Some(log_id);
+        if cfg!(debug_assertions) && log_id.index.is_multiple_of(ENTRIES_A_CHECK) {
+            self.check();
+        }
         outputs
+    }
+
+    /// Asserts the invariants of a state that is not too large.
+    fn check(&self) {
+        if self.directory.status(self.position.time).files <= FILES_OF_CHECK_MAX {
+            let mut violations: Vec<Violation> = Vec::new();
+            self.directory.check(&self.store, &mut violations);
+            assert!(violations.is_empty(), "after entry {:?}: {violations:?}", self.position.applied);
+        }
     }
 
     /// Begins a checkpoint of the present state.

@@ -11,7 +11,7 @@ use super::trust::{Trust, VoteRefusal, Voting};
 use super::types::{Host, Snapshot, SnapshotMeta, Types, Vote};
 use crate::disk::Disk;
 use crate::stop::stop;
-use crate::store::{Checkpoint, Row, RowStore, RowView, StoreError, StoreSettings};
+use crate::store::{Checkpoint, Row, RowStore, RowStoreError, RowView, StoreSettings};
 use bytes::Bytes;
 use directory::{Directory, Fault};
 use futures_util::Stream;
@@ -36,7 +36,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use together::together;
 use tokio::time::Instant;
-use wire::{Version, Versions};
+use wire::{Version, Versions, latest_addresses};
 
 /// Rows in one call of a snapshot. The longest are inline extents (128 KiB).
 const ROWS_TOGETHER: usize = 256;
@@ -76,9 +76,12 @@ pub type AnswerFuture<'a> = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Sen
 pub(super) struct KnownPeers(Arc<Mutex<BTreeMap<u64, Arc<[String]>>>>);
 
 impl KnownPeers {
-    /// Notes that the member `id` is there from now on.
+    /// Notes that the member `id` is there from now on. A member that tells no address of use is
+    /// where it was.
     pub(super) fn know(&self, id: u64, addresses: &[String]) {
-        self.0.lock().insert(id, addresses.into());
+        let mut known = self.0.lock();
+        let before = known.entry(id).or_default();
+        *before = latest_addresses(before, addresses.to_vec()).into();
     }
 
     /// Notes an address if none is known. Addresses from the member itself are newer.
@@ -149,7 +152,7 @@ enum CallError {
     #[error("the member's answer is none to this call")]
     Other,
     #[error(transparent)]
-    Store(#[from] StoreError),
+    Store(#[from] RowStoreError),
     #[error("it has just started, and votes in a moment")]
     Started,
     #[error("this member does not know yet whether it has all that it promised")]
@@ -589,7 +592,7 @@ pub(super) async fn introduce(mut peer: Peer) {
 /// Runs `work` off this thread. A thread that listens to members must not wait for the disk for
 /// long, or the others would take this member for dead.
 async fn off_this_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+    work: impl FnOnce() -> Result<T, RowStoreError> + Send + 'static,
 ) -> Result<T, CallError> {
     Ok(Runtime::spawn_blocking(work).await??)
 }

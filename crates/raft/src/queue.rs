@@ -118,6 +118,10 @@ impl ProposalQueue {
         state.checkpoints.clear();
     }
 
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.state.lock().is_abandoned
+    }
+
     pub(super) fn is_ending(&self) -> bool {
         self.state.lock().end.is_some()
     }

@@ -2,7 +2,7 @@
 
 use super::GroupError;
 use super::machine::Position;
-use crate::store::{Row, RowStore, StoreError, StoreSettings};
+use crate::store::{Row, RowStore, RowStoreError, StoreSettings};
 use directory::{Directory, Input};
 use lease::Time;
 use std::path::Path;
@@ -18,12 +18,12 @@ pub struct Restored {
 
 impl Restored {
     /// Begins in the directory `dir`, which has no group.
-    pub fn begin(dir: &Path) -> Result<Restored, StoreError> {
+    pub fn begin(dir: &Path) -> Result<Restored, RowStoreError> {
         Ok(Restored { store: RowStore::open(&dir.join("rows"), FILLING)? })
     }
 
     /// Takes some of its rows.
-    pub fn take(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
+    pub fn take(&mut self, rows: Vec<Row>) -> Result<(), RowStoreError> {
         self.store.fill(rows)
     }
 

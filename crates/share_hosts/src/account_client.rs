@@ -148,7 +148,7 @@ impl AccountClient {
     }
 
     /// Releases leases.
-    pub fn let_go(&mut self, shares: Vec<ShareId>) -> Result<(), AccountClientError> {
+    pub fn release(&mut self, shares: Vec<ShareId>) -> Result<(), AccountClientError> {
         match self.ask(&AccountCall::LetGo(shares), &[])? {
             AccountAnswer::Done => Ok(()),
             _ => Err(AccountClientError::Foreign),

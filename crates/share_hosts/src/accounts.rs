@@ -46,7 +46,7 @@ fn carry_out(
         }
         AccountCall::LetGo(shares) => {
             let shares = bounded(&shares)?;
-            server.let_go(account, shares, shares::Deletion::AtOnce).map_err(failed)?;
+            server.release(account, shares, shares::Deletion::AtOnce).map_err(failed)?;
             AccountAnswer::Done
         }
         AccountCall::List(after) => {

@@ -4,7 +4,8 @@
 //! Neither is authority to release any share.
 //!
 //! ```text
-//! shares/acted-for    the number of the latest session that had begun in a state by which a share was released
+//! shares/acted-for    the number of the latest session that had begun in a state by which a
+//!                     share was released
 //! ```
 
 use crate::references::ReferenceIndex;

@@ -4,7 +4,7 @@ use crate::hosts::HostList;
 use crate::peers::{Peers, fetched};
 use crate::share_host::ShareHost;
 use bytes::Bytes;
-use namespace::{ShareId, Spread};
+use namespace::{Error, ShareId, Spread};
 use net::Pending;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,6 +15,8 @@ use wire::{MachineId, ShareCall};
 pub enum Scattered {
     /// Too few fragments were found, and hosts that may have others could not be asked.
     Unreachable,
+    /// Too few fragments were found, and hosts have others that nobody has adopted yet.
+    Unadopted,
     /// Too few fragments were found, although all hosts were asked.
     Lost,
 }
@@ -40,7 +42,7 @@ pub fn put_together(
     let Spread::Code { data, parity } = share.spread() else { return Err(Scattered::Lost) };
     let mut wanted = wanted(peers, hosts, share);
     let mut had: Vec<(u8, Bytes)> = Vec::new();
-    let mut unreachable = hosts.all().is_empty();
+    let (mut unreachable, mut unadopted) = (hosts.all().is_empty(), false);
     loop {
         if let Some(whole) = (had.len() >= data.into()).then(|| content::whole(data, parity, &had)) {
             return whole.map(Bytes::from).ok_or(Scattered::Lost);
@@ -52,7 +54,11 @@ pub fn put_together(
             asked.push((ask(peers, here, hosts, machine, fragment.name), fragment));
         }
         if asked.is_empty() {
-            return Err(if unreachable { Scattered::Unreachable } else { Scattered::Lost });
+            return Err(match (unreachable, unadopted) {
+                (true, _) => Scattered::Unreachable,
+                (false, true) => Scattered::Unadopted,
+                (false, false) => Scattered::Lost,
+            });
         }
         for (asked, fragment) in asked {
             let told = match asked {
@@ -61,9 +67,10 @@ pub fn put_together(
                 Fetching::Unreachable => None,
             };
             unreachable |= told.is_none();
-            match told.flatten() {
-                Some(body) => had.push((fragment.number, body)),
-                None => wanted.push_back(fragment),
+            unadopted |= told == Some(Err(Error::CutOff));
+            match told {
+                Some(Ok(body)) => had.push((fragment.number, body)),
+                _ => wanted.push_back(fragment),
             }
         }
     }
@@ -86,7 +93,7 @@ fn wanted(peers: &Peers, hosts: &HostList, share: ShareId) -> VecDeque<Wanted> {
 
 /// A fragment that a host was asked for.
 enum Fetching {
-    Here(Option<Bytes>),
+    Here(Result<Bytes, Error>),
     Pending(Pending),
     Unreachable,
 }
@@ -100,8 +107,8 @@ fn ask(
 ) -> Fetching {
     match here {
         Some(share_host) if machine == peers.me() => {
-            let whole = share_host.shares().server().whole(&name);
-            Fetching::Here(whole.ok().map(|(body, _)| body.into()))
+            let copy = share_host.copy(peers.me(), name);
+            Fetching::Here(copy.map(|(body, _)| body.into()))
         }
         _ => peers
             .call(hosts, machine, ShareCall::Fetch(name), Vec::new())

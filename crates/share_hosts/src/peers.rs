@@ -4,7 +4,7 @@
 use crate::hosts::{HostList, Hosts};
 use bytes::Bytes;
 use namespace::Error;
-use net::{Caller, NetThread, Pending, RoundTrips, ShareClient, ShareLink};
+use net::{ANSWERED_WITHIN, Caller, NetThread, Pending, RoundTrips, ShareClient, ShareLink};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub struct Peers {
     connections: Mutex<Connections>,
     round_trips: Arc<RoundTrips>,
     stopping: AtomicBool,
+    /// How long a call may take.
+    answered_within: Duration,
 }
 
 #[derive(Default)]
@@ -37,8 +39,14 @@ impl Peers {
     /// Makes the peers of machine `me`. [`Peers::hosts`] and [`Peers::know`] supply what it needs
     /// to call them.
     pub fn new(me: MachineId) -> Arc<Peers> {
+        Peers::answered_within(me, ANSWERED_WITHIN)
+    }
+
+    /// The same, with another limit of the time that a call may take.
+    pub(crate) fn answered_within(me: MachineId, answered_within: Duration) -> Arc<Peers> {
         let (hosts, connections, round_trips) = Default::default();
-        Arc::new(Peers { me, hosts, connections, round_trips, stopping: AtomicBool::new(false) })
+        let stopping = AtomicBool::new(false);
+        Arc::new(Peers { me, hosts, connections, round_trips, stopping, answered_within })
     }
 
     /// This machine.
@@ -94,7 +102,7 @@ impl Peers {
         }
         let config = connections.config.clone()?;
         let keeping = connections.keeping()?;
-        let (client, link) = ShareClient::new(machine, self.round_trips.clone());
+        let (client, link) = ShareClient::new(machine, self.round_trips.clone(), self.answered_within);
         keeping.send((link, addresses.to_vec(), config)).ok()?;
         let pending = client.call(what, body);
         connections.clients.insert(machine, (addresses.to_vec(), client));
@@ -130,9 +138,12 @@ impl Connections {
 
 /// Returns the body of an answer to [`ShareCall::Fetch`], if it matches the digest that came with
 /// it.
-pub fn fetched((results, mut whole): (Vec<Result<(), Error>>, Bytes)) -> Option<Bytes> {
-    let Some(Ok(())) = results.first() else { return None };
-    let digest = *whole.first_chunk::<16>()?;
+///
+/// # Errors
+/// The host's error, or [`Error::Damaged`].
+pub fn fetched((results, mut whole): (Vec<Result<(), Error>>, Bytes)) -> Result<Bytes, Error> {
+    results.into_iter().next().unwrap_or(Err(Error::Damaged))?;
+    let digest = *whole.first_chunk::<16>().ok_or(Error::Damaged)?;
     let body = whole.split_off(digest.len());
-    (shares::digest(&body) == digest).then_some(body)
+    if shares::digest(&body) == digest { Ok(body) } else { Err(Error::Damaged) }
 }

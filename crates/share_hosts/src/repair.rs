@@ -371,7 +371,7 @@ fn shed(
         if share_host.is_held() {
             return Ok(shares.to_vec());
         }
-        share_host.shares().let_go_of_group(&unreferenced)?;
+        share_host.shares().release_of_group(&unreferenced)?;
     }
     let kept = kept_by_all(share_host, hosts, &moved);
     let gone: Vec<ShareId> = kept.iter().copied().collect();
@@ -458,7 +458,7 @@ fn fetch(
         }
         for (share, pending) in asked {
             let Ok(answer) = pending.wait(Some(PATIENCE)) else { continue };
-            if let Some(body) = fetched(answer) {
+            if let Ok(body) = fetched(answer) {
                 bytes += body.len();
                 found.push(NewShare { id: share, parts: vec![body] });
             }
@@ -474,9 +474,9 @@ fn fetch(
         let gone: Vec<ShareId> = gone.map(|(share, _)| *share).collect();
         if !gone.is_empty()
             && !share_host.is_held()
-            && let Err(error) = share_host.shares().let_go_of_group(&gone)
+            && let Err(error) = share_host.shares().release_of_group(&gone)
         {
-            tracing::warn!(%error, "what nothing refers to any more was not let go; the next look does it");
+            tracing::warn!(%error, "what nothing refers to any more was not released; the next look does it");
         }
     }
     (bytes, lacking)
@@ -502,6 +502,9 @@ pub enum WholeError {
     /// No host has it, and this store cannot read it.
     #[error(transparent)]
     Read(shares::ReadError),
+    /// The bytes that this host has by its name are no copy, and no other host has one.
+    #[error("no host has a copy of share {0} that the servers have adopted")]
+    Unadopted(ShareId),
 }
 
 /// Returns all of a share: from here, from any other host that has it, or from its fragments.
@@ -514,14 +517,16 @@ pub fn whole(share_host: &ShareHost, share: ShareId) -> Result<Bytes, WholeError
         let together = put_together(share_host.peers(), Some(share_host), &hosts, share, PATIENCE);
         return together.map_err(|_| WholeError::Fragments(share));
     }
+    let me = share_host.peers().me();
     let error = match share_host.shares().server().whole(&share) {
-        Ok((body, _)) => return Ok(body.into()),
-        Err(error) => error,
+        Ok((body, _)) if share_host.shares().is_copy(me, &share).unwrap_or(false) => return Ok(body.into()),
+        Ok(_) => WholeError::Unadopted(share),
+        Err(error) => WholeError::Read(error),
     };
-    let others = hosts.having(&share).into_iter().filter(|machine| *machine != share_host.peers().me());
+    let others = hosts.having(&share).into_iter().filter(|machine| *machine != me);
     let fetch = |machine| {
         let pending = share_host.peers().call(&hosts, machine, ShareCall::Fetch(share), Vec::new())?;
-        fetched(pending.wait(Some(PATIENCE)).ok()?)
+        fetched(pending.wait(Some(PATIENCE)).ok()?).ok()
     };
-    others.into_iter().find_map(fetch).ok_or(WholeError::Read(error))
+    others.into_iter().find_map(fetch).ok_or(error)
 }

@@ -423,10 +423,10 @@ impl ShareHost {
                 vec![self.read(share, at, length).map(|bytes| told = bytes)]
             }
             ShareCall::LetGo(shares) => {
-                self.shares.let_go(machine, &shares);
+                self.shares.release(machine, &shares);
                 vec![Ok(())]
             }
-            ShareCall::Fetch(share) => vec![self.whole(share).map(|whole| told = whole)],
+            ShareCall::Fetch(share) => vec![self.told(machine, share).map(|whole| told = whole)],
             ShareCall::Keep(shares) if shares.len() > KEEP_MAX => vec![Err(Error::Invalid); shares.len()],
             ShareCall::Keep(shares) => {
                 let kept = self.promise(&shares).into_iter();
@@ -460,8 +460,9 @@ impl ShareHost {
         (results, told)
     }
 
-    fn whole(&self, share: ShareId) -> Result<Vec<u8>, Error> {
-        let (body, digest) = self.shares.server().whole(&share).map_err(|error| self.lacks(share, &error))?;
+    /// Returns the answer to [`ShareCall::Fetch`]: a copy's digest, and its body.
+    fn told(&self, asker: MachineId, share: ShareId) -> Result<Vec<u8>, Error> {
+        let (body, digest) = self.copy(asker, share)?;
         if body.len() > BYTES_MAX {
             return Err(Error::Invalid);
         }
@@ -469,6 +470,24 @@ impl ShareHost {
         whole.extend(digest);
         whole.extend(body);
         Ok(whole)
+    }
+
+    /// Returns the body and the digest of a share that `asker` may take for a copy. The digest says
+    /// what was stored, and not who has stored it. So an upload that the group has not adopted is a
+    /// copy for its uploader alone: another machine may have stored it, or a session that is over.
+    ///
+    /// # Errors
+    /// [`Error::CutOff`] if the share is here and no copy, or none yet.
+    pub fn copy(&self, asker: MachineId, share: ShareId) -> Result<(Vec<u8>, [u8; 16]), Error> {
+        let whole = self.shares.server().whole(&share).map_err(|error| self.lacks(share, &error))?;
+        match self.shares.is_copy(asker, &share) {
+            Ok(true) => Ok(whole),
+            Ok(false) => Err(Error::CutOff),
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "what is kept here is not known");
+                Err(Error::CutOff)
+            }
+        }
     }
 
     /// Returns whether each of these shares is kept here, and is to be.
@@ -485,14 +504,16 @@ impl ShareHost {
         kept.map(|(share, holds)| leased(holds) && hosts.placed(share).contains(&me)).collect()
     }
 
-    /// Releases shares that all their hosts have promised to keep. Returns false, and releases
-    /// nothing, if the hosts have changed.
+    /// Releases shares that all their hosts have promised to keep, by this list and since it came.
+    /// Returns false, and releases nothing, if another list has come since, be it an equal one: by
+    /// a list in between this host may have promised the shares itself, and the others relied on
+    /// it.
     pub fn leave(&self, hosts: &HostList, shares: &[ShareId]) -> Result<bool, DatabaseError> {
         let _promises = self.promises.lock();
-        if self.peers.hosts().now().fingerprint() != hosts.fingerprint() {
+        if self.peers.hosts().now().change() != hosts.change() {
             return Ok(false);
         }
-        self.shares.let_go_of_group(shares)?;
+        self.shares.release_of_group(shares)?;
         Ok(true)
     }
 

@@ -169,7 +169,7 @@ impl Shares {
         }
         let done = self.adopt(&adopt, &publishers(&adopt)).and_then(|missing| match drop.is_empty() {
             true => Ok(missing),
-            false => self.server.let_go_all(&drop, Deletion::AtOnce).map(|()| missing),
+            false => self.server.release_all(&drop, Deletion::AtOnce).map(|()| missing),
         });
         done.inspect_err(|error| warn(error, "share leases could not be settled; it is tried again")).ok()
     }
@@ -191,6 +191,18 @@ impl Shares {
         let held = self.server.take_over(self.group, shares, believed.collect::<Uploaders>())?;
         let held: BTreeSet<ShareId> = held.into_iter().collect();
         Ok(shares.iter().filter(|share| !held.contains(share)).copied().collect())
+    }
+
+    /// Whether a share that is here is a copy, for `asker`. It is none if only sessions of other
+    /// machines have leased it, or nobody has.
+    pub fn is_copy(&self, asker: MachineId, share: &ShareId) -> Result<bool, DatabaseError> {
+        let leases = self.server.leases_of(share)?;
+        let uploaders = self.uploaders.lock();
+        let of_another = |account: AccountId| {
+            let others = uploaders.iter().filter(|(machine, _)| **machine != asker);
+            others.flat_map(|(_, sessions)| sessions.values()).any(|its| *its == account)
+        };
+        Ok(leases.iter().any(|lease| !of_another(lease.account)))
     }
 
     /// Returns the accounts of all sessions of a machine.
@@ -231,15 +243,15 @@ impl Shares {
     }
 
     /// Releases the group's leases on shares that are not to be here any more.
-    pub fn let_go_of_group(&self, shares: &[ShareId]) -> Result<(), DatabaseError> {
-        self.server.let_go(self.group, shares, Deletion::AtOnce)
+    pub fn release_of_group(&self, shares: &[ShareId]) -> Result<(), DatabaseError> {
+        self.server.release(self.group, shares, Deletion::AtOnce)
     }
 
     /// Releases the leases of `machine` on uploads that it does not need.
-    pub fn let_go(&self, machine: MachineId, shares: &[ShareId]) {
+    pub fn release(&self, machine: MachineId, shares: &[ShareId]) {
         for account in self.uploaders_of(machine) {
-            if let Err(error) = self.server.let_go(account, shares, Deletion::AtOnce) {
-                warn(&error, "unneeded shares could not be let go; they go when the session is over");
+            if let Err(error) = self.server.release(account, shares, Deletion::AtOnce) {
+                warn(&error, "unneeded shares could not be released; they go when the session is over");
             }
         }
     }

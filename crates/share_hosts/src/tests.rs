@@ -19,7 +19,7 @@ use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
 use net::frames;
 use net::listener::Movable;
-use net::{Authority, Caller, CredentialStore, NetThread, Reception};
+use net::{Authority, Caller, CredentialStore, NetThread, Reception, Unanswered};
 use parking_lot::Mutex;
 use shares::{AccountId, Health, Holds, NewShare};
 use std::collections::{BTreeMap, BTreeSet};
@@ -397,7 +397,7 @@ fn a_share_is_stored_where_it_is_to_be_and_read_from_anywhere() {
     assert_eq!(read(&group.client(), 1_000), Err(Error::Damaged));
     // A share that a client does not need is released everywhere.
     let unneeded = store(&group.client(), 100..101);
-    group.client().let_go(&unneeded);
+    group.client().release(&unneeded);
     until("let go", || {
         (0..4).all(|at| group.share_host(at).shares().server().share(&unneeded[0]).unwrap().is_none())
     });
@@ -505,6 +505,33 @@ fn a_host_that_says_nothing_costs_one_wait() {
     });
 }
 
+/// There is no other host, so the callers are ready to wait.
+#[test]
+fn no_call_waits_for_ever_for_a_host_that_is_up_and_answers_nothing() {
+    let group = TestGroup::new(1);
+    let shares = store(&group.client(), 0..1);
+    group.publish(&shares);
+    group.frozen[0].store(true, Ordering::SeqCst);
+    let other = Peers::answered_within(CLIENT, Duration::from_secs(2));
+    other.know(caller(&group.authority, group.dirs[0].path(), CLIENT));
+    other.hosts().set(group.list(), 1);
+    let (hosts, began) = (other.hosts().now(), Instant::now());
+    let ask = || other.call(&hosts, TestGroup::machine(0), ShareCall::Standing, Vec::new());
+    assert_eq!(ask().unwrap().wait(None).err(), Some(Unanswered::Unreachable));
+    assert!((2..60).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    // A reader and a writer ask again and again, until the host answers.
+    let client = Copies::new(other.clone());
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(|| read(&client, 0));
+        let writing = scope.spawn(|| store(&client, 1..2));
+        std::thread::sleep(Duration::from_secs(5));
+        assert!(!reading.is_finished() && !writing.is_finished());
+        group.frozen[0].store(false, Ordering::SeqCst);
+        assert_eq!(reading.join().unwrap().unwrap(), plain(0));
+        writing.join().unwrap();
+    });
+}
+
 #[test]
 fn damage_is_found_by_the_reader_repaired_from_another_host_and_never_served() {
     let group = TestGroup::new(3);
@@ -573,7 +600,7 @@ fn a_second_host_gets_a_copy_of_all_that_there_is() {
 }
 
 #[test]
-fn nothing_is_let_go_by_a_state_that_is_too_old() {
+fn nothing_is_released_by_a_state_that_is_too_old() {
     let mut group = TestGroup::new(2);
     let shares = store(&group.client(), 0..3);
     group.publish(&shares);
@@ -611,6 +638,39 @@ fn of_two_hosts_that_each_rely_on_the_other_none_lets_go() {
     assert!(shares.iter().all(|share| group.keeping(share).len() == 2));
     group.tell();
     until("drained", || shares.iter().all(|share| group.keeping(share) == [0]));
+}
+
+/// The first host is promised a share by the second. Then a list comes by which the second may go,
+/// since the first keeps it; and then the list of before comes again.
+#[test]
+fn a_promise_counts_no_more_when_its_list_of_hosts_comes_again() {
+    let mut group = TestGroup::new(2);
+    let shares = store(&group.client(), 0..3);
+    group.publish(&shares);
+    until("adopted", || shares.iter().all(|share| group.keeping(share).len() == 2));
+    // The repair of the first host must not act before the test does: by an older state it waits.
+    group.state.old.store(true, Ordering::SeqCst);
+    group.keeps = vec![false, true];
+    group.tell();
+    let first = group.hosts[0].as_ref().unwrap().peers.hosts().now();
+    let keep = ShareCall::Keep(shares.clone());
+    let (promised, _) = group.share_host(1).answer(TestGroup::machine(0), keep, Bytes::new(), &*group.state);
+    assert_eq!(promised, [Ok(()); 3]);
+    group.keeps = vec![true, false];
+    group.tell();
+    group.state.old.store(false, Ordering::SeqCst);
+    until("left by the second", || shares.iter().all(|share| group.keeping(share) == [0]));
+    group.state.old.store(true, Ordering::SeqCst);
+    group.keeps = vec![false, true];
+    group.tell();
+    let again = group.hosts[0].as_ref().unwrap().peers.hosts().now();
+    assert_eq!(first.fingerprint(), again.fingerprint());
+    assert!(!group.share_host(0).leave(&first, &shares).unwrap());
+    group.state.old.store(false, Ordering::SeqCst);
+    until("moved", || shares.iter().all(|share| group.keeping(share) == [1]));
+    for number in 0..3 {
+        assert_eq!(read(&group.client(), number).unwrap(), plain(number));
+    }
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub(crate) struct ShareFile {
 
 /// A share's file that was found.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedShare {
     /// The header, or as much of it as the file has.
     pub head: Vec<u8>,
     /// The length of the whole file in bytes.
@@ -51,9 +51,9 @@ pub(crate) trait Backend: Debug + Send + Sync {
     /// missing.
     fn delete(&self, ids: &[ShareId]) -> Vec<(ShareId, DiskError)>;
     /// Finds a share's file.
-    fn open(&self, id: &ShareId) -> Result<Opened, DiskError>;
+    fn open(&self, id: &ShareId) -> Result<OpenedShare, DiskError>;
     /// Opens many files and answers in their order.
-    fn open_many(&self, ids: &[ShareId]) -> Vec<Result<Opened, DiskError>> {
+    fn open_many(&self, ids: &[ShareId]) -> Vec<Result<OpenedShare, DiskError>> {
         ids.iter().map(|id| self.open(id)).collect()
     }
     /// Shows `take` all of a share's file, in order, as it is stored. Cached bytes do not count.

@@ -162,13 +162,13 @@ pub fn remember(dir: &Path, location: &Location) -> Result<(), OpenError> {
 
 /// The missing part of a share server that was in `dir`, if one is missing. With shares `elsewhere`
 /// that is the record of their place, otherwise the directory of shares. The database counts too,
-/// unless it was renamed (`.aside-`).
+/// unless it was renamed (`.quarantine-`).
 pub fn lacks(dir: &Path, elsewhere: bool) -> Option<String> {
     let is_empty = |file: &Path| fs::metadata(file).map_or(true, |it| it.len() == 0);
-    let is_aside = |entry: fs::DirEntry| {
-        entry.file_name().to_string_lossy().starts_with(&format!("{}.aside-", database::FILE))
+    let is_quarantined = |entry: fs::DirEntry| {
+        entry.file_name().to_string_lossy().starts_with(&format!("{}.quarantine-", database::FILE))
     };
-    let moved = || fs::read_dir(dir).into_iter().flatten().flatten().any(is_aside);
+    let moved = || fs::read_dir(dir).into_iter().flatten().flatten().any(is_quarantined);
     if is_empty(&dir.join(database::FILE)) && !moved() {
         return Some(database::FILE.to_owned());
     }

@@ -37,12 +37,12 @@ pub(crate) fn rate(work: u64, per_second: u64) -> Duration {
 /// The thread's alarm clock.
 #[derive(Debug, Default)]
 pub(crate) struct Crawler {
-    state: Mutex<Alarm>,
+    state: Mutex<CrawlerAlarm>,
     rung: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Alarm {
+struct CrawlerAlarm {
     woken: bool,
     stopped: bool,
 }

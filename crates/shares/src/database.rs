@@ -132,7 +132,7 @@ impl Database {
         connection.pragma_update(None, "cache_size", -32 * 1024).map_err(opening)?;
         let (jobs, waiting) = mpsc::channel();
         let suspicion = Arc::new(Suspicion { file: dir.join(SUSPECT), raised: AtomicBool::new(false) });
-        let mut writer = Writer { connection, clock, commits, suspicion: suspicion.clone() };
+        let mut writer = DatabaseWriter { connection, clock, commits, suspicion: suspicion.clone() };
         let thread = thread::Builder::new().name("shares-db".into());
         let writer = thread.spawn(move || writer.run(&waiting)).map_err(OpenError::Thread)?;
         Ok(Database { jobs: Some(jobs), writer: Some(writer), reader: Mutex::new(reader), suspicion })
@@ -184,7 +184,7 @@ impl Database {
         doing: &'static str,
         work: impl FnOnce(&mut Tx<'_>) -> rusqlite::Result<Result<T, R>> + Send + 'static,
         then: impl FnOnce(&T) + Send + 'static,
-    ) -> Result<Begun<T, R>, DatabaseError> {
+    ) -> Result<BegunTransaction<T, R>, DatabaseError> {
         let closed = DatabaseError::Closed { doing };
         let (answer, answered) = mpsc::sync_channel(1);
         let suspicion = self.suspicion.clone();
@@ -197,7 +197,7 @@ impl Database {
             answer,
         });
         self.jobs.as_ref().ok_or(closed.clone())?.send(job).map_err(|_| closed)?;
-        Ok(Begun { doing, answered })
+        Ok(BegunTransaction { doing, answered })
     }
 
     /// Runs queries on the committed state.
@@ -218,12 +218,12 @@ type JobAnswer<T, R> = Result<Result<T, R>, DatabaseError>;
 
 /// A transaction that was begun. Dropping this does not stop it.
 #[must_use]
-pub(crate) struct Begun<T, R> {
+pub(crate) struct BegunTransaction<T, R> {
     doing: &'static str,
     answered: mpsc::Receiver<JobAnswer<T, R>>,
 }
 
-impl<T, R> Begun<T, R> {
+impl<T, R> BegunTransaction<T, R> {
     /// Waits until the transaction is durable or has failed.
     pub fn wait(self) -> JobAnswer<T, R> {
         self.answered.recv().map_err(|_| DatabaseError::Closed { doing: self.doing })?
@@ -308,14 +308,14 @@ where
     }
 }
 
-struct Writer {
+struct DatabaseWriter {
     connection: Connection,
     clock: Clock,
     commits: Arc<dyn Commits>,
     suspicion: Arc<Suspicion>,
 }
 
-impl Writer {
+impl DatabaseWriter {
     fn run(&mut self, waiting: &mpsc::Receiver<Box<dyn Job>>) {
         while let Ok(first) = waiting.recv() {
             let mut group = vec![first];

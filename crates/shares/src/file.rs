@@ -5,10 +5,10 @@ use std::io;
 use namespace::ShareId;
 
 use crate::{
-    backend::{Backend, Opened, ReadAt},
+    backend::{Backend, OpenedShare, ReadAt},
     digest::Hasher,
     error::{Damage, DiskError},
-    header::{HEADER_BYTES, Header},
+    header::{HEADER_BYTES, ShareHeader},
     share::file_name,
 };
 
@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct OpenShare {
     bytes: Box<dyn ReadAt>,
-    pub header: Header,
+    pub header: ShareHeader,
 }
 
 impl OpenShare {
@@ -35,9 +35,9 @@ impl OpenShare {
 
     fn parse(
         id: &ShareId,
-        opened: Result<Opened, DiskError>,
+        opened: Result<OpenedShare, DiskError>,
     ) -> Result<Result<OpenShare, Damage>, DiskError> {
-        let Opened { head, length, bytes } = match opened {
+        let OpenedShare { head, length, bytes } = match opened {
             Ok(opened) => opened,
             Err(e) => return damage_of(e).map(Err),
         };
@@ -59,7 +59,7 @@ impl OpenShare {
 
 /// Reads all of a share's file as it is stored and compares its body with the digest in its header.
 /// Returns the header.
-pub(crate) fn verify(backend: &dyn Backend, id: &ShareId) -> Result<Result<Header, Damage>, DiskError> {
+pub(crate) fn verify(backend: &dyn Backend, id: &ShareId) -> Result<Result<ShareHeader, Damage>, DiskError> {
     let (mut head, mut body, mut length) = (Vec::new(), Hasher::default(), 0);
     let read = backend.read_through(id, &mut |piece| {
         length += piece.len() as u64;
@@ -70,14 +70,14 @@ pub(crate) fn verify(backend: &dyn Backend, id: &ShareId) -> Result<Result<Heade
     if let Err(e) = read {
         return damage_of(e).map(Err);
     }
-    let same = |header: &Header| body.finish() == header.digest;
+    let same = |header: &ShareHeader| body.finish() == header.digest;
     Ok(header(id, &head, length)
         .and_then(|header| if same(&header) { Ok(header) } else { Err(Damage::Digest) }))
 }
 
 /// Parses the header of a file of that length and checks that it is this share's.
-fn header(id: &ShareId, head: &[u8], length: u64) -> Result<Header, Damage> {
-    let header = Header::parse(head).map_err(Damage::Header)?;
+fn header(id: &ShareId, head: &[u8], length: u64) -> Result<ShareHeader, Damage> {
+    let header = ShareHeader::parse(head).map_err(Damage::Header)?;
     if header.id != *id {
         return Err(Damage::Stranger);
     }

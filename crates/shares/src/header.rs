@@ -27,7 +27,7 @@ const CHECKED_BYTES: usize = 96;
 
 /// The header of a share file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct ShareHeader {
     pub id: ShareId,
     pub length: u32,
     pub digest: Digest,
@@ -53,7 +53,7 @@ pub enum HeaderError {
     Value,
 }
 
-impl Header {
+impl ShareHeader {
     /// The first bytes of the file.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
@@ -68,7 +68,7 @@ impl Header {
     }
 
     /// Parses the first bytes of a file.
-    pub fn parse(bytes: &[u8]) -> Result<Header, HeaderError> {
+    pub fn parse(bytes: &[u8]) -> Result<ShareHeader, HeaderError> {
         let (bytes, _) = bytes.split_first_chunk::<HEADER_BYTES>().ok_or(HeaderError::Short)?;
         if field::<8>(bytes, 0) != MAGIC {
             return Err(HeaderError::Magic);
@@ -81,7 +81,7 @@ impl Header {
             return Err(HeaderError::Version(version));
         }
         let length = u32::try_from(u64::from_le_bytes(field(bytes, 32))).map_err(|_| HeaderError::Value)?;
-        let header = Header { id: ShareId(field(bytes, 16)), length, digest: field(bytes, 40) };
+        let header = ShareHeader { id: ShareId(field(bytes, 16)), length, digest: field(bytes, 40) };
         if header.encode() != *bytes { Err(HeaderError::Value) } else { Ok(header) }
     }
 }
@@ -97,8 +97,8 @@ mod tests {
 
     use super::*;
 
-    fn header() -> Header {
-        Header { id: ShareId([7; 16]), length: 4096, digest: [9; 16] }
+    fn header() -> ShareHeader {
+        ShareHeader { id: ShareId([7; 16]), length: 4096, digest: [9; 16] }
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
         let bytes = header().encode();
         assert_eq!(&bytes[..16], b"lh-share\x01\0\0\0\0\0\0\0");
         assert_eq!(crypto::hash(&bytes).to_hex().as_str(), GOLDEN);
-        assert_eq!(Header::parse(&bytes), Ok(header()));
+        assert_eq!(ShareHeader::parse(&bytes), Ok(header()));
     }
     const GOLDEN: &str = "dcda1cd9c5e44a25504741d8b59832f1024619b94d4224d26976bdf3729a3af0";
 
@@ -114,27 +114,27 @@ mod tests {
     fn a_later_version_is_told_from_damage() {
         let mut bytes = header().encode();
         bytes[8] = 2;
-        assert_eq!(Header::parse(&bytes), Err(HeaderError::Checksum));
+        assert_eq!(ShareHeader::parse(&bytes), Err(HeaderError::Checksum));
         let checksum = crypto::hash(&bytes[..CHECKED_BYTES]);
         bytes[CHECKED_BYTES..].copy_from_slice(checksum.as_bytes());
-        assert_eq!(Header::parse(&bytes), Err(HeaderError::Version(2)));
+        assert_eq!(ShareHeader::parse(&bytes), Err(HeaderError::Version(2)));
     }
 
     proptest! {
         #[test]
         fn arbitrary_bytes_are_no_header_and_no_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-            prop_assert!(Header::parse(&bytes).is_err());
+            prop_assert!(ShareHeader::parse(&bytes).is_err());
         }
 
         #[test]
         fn resealed_bytes_parse_only_to_what_encodes_to_them(
             position in 0..CHECKED_BYTES, value: u8, id: [u8; 16], length: u32, digest: [u8; 16],
         ) {
-            let mut bytes = Header { id: ShareId(id), length, digest }.encode();
+            let mut bytes = ShareHeader { id: ShareId(id), length, digest }.encode();
             bytes[position] = value;
             let checksum = crypto::hash(&bytes[..CHECKED_BYTES]);
             bytes[CHECKED_BYTES..].copy_from_slice(checksum.as_bytes());
-            if let Ok(header) = Header::parse(&bytes) {
+            if let Ok(header) = ShareHeader::parse(&bytes) {
                 prop_assert_eq!(header.encode(), bytes);
             }
         }
@@ -143,7 +143,7 @@ mod tests {
         fn one_flipped_bit_is_seen(bit in 0..HEADER_BYTES * 8) {
             let mut bytes = header().encode();
             bytes[bit / 8] ^= 1 << (bit % 8);
-            prop_assert!(Header::parse(&bytes).is_err());
+            prop_assert!(ShareHeader::parse(&bytes).is_err());
         }
     }
 }

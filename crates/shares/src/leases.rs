@@ -88,7 +88,7 @@ pub(crate) fn take(
 ///
 /// Deletion at once is for a share's holders to ask for: an account without a lease on the share
 /// cannot (leasedb, fault 9).
-pub(crate) fn let_go(
+pub(crate) fn release(
     tx: &mut Tx<'_>,
     account: Option<AccountId>,
     ids: &[ShareId],
@@ -212,13 +212,17 @@ fn leases_of_the_clusters(tx: &mut Tx<'_>, id: &ShareId) -> rusqlite::Result<Vec
 }
 
 /// Whether accounts of the cluster hold a share, but neither a `believed` one nor the one that
-/// takes it over. A starter lease does not tell who stored the share.
+/// takes it over. A starter lease does not tell who stored the share. A share that nobody holds is
+/// of strangers, too: its uploader may be one whose leases have ended.
 fn is_of_strangers(
     tx: &mut Tx<'_>,
     id: &ShareId,
     account: AccountId,
     believed: &[AccountId],
 ) -> rusqlite::Result<bool> {
+    if tx.leases(id)?.is_empty() {
+        return Ok(true);
+    }
     let mut leases = leases_of_the_clusters(tx, id)?;
     leases.retain(|lease| lease.account != AccountId::STARTER);
     let is_believed = |holder| holder == account || believed.contains(&holder);
@@ -230,7 +234,8 @@ fn is_of_strangers(
 ///
 /// A damaged share is leased too, since it may be the only copy. It is not reported as held, and
 /// its other leases stay. A share may be leased only by accounts that are not its `believed`
-/// uploaders. Its content is then not what its name promises, and it goes, if anything `may_go`.
+/// uploaders, or by none. Its content may then not be what its name promises, and it goes, if
+/// anything `may_go`.
 pub(crate) fn take_over(
     tx: &mut Tx<'_>,
     account: AccountId,

@@ -1,11 +1,13 @@
 //! The share server: stored pieces of content, and the database of their leases (leasedb).
 //!
+//! The crate cannot reach files, the directory and connections: a share is bytes and a name.
+//!
 //! A share is an immutable file; a lease is an account's wish that it be kept. Every stored share
 //! passes through the states COMING → STABLE → GOING, which are rows of the database. `transitions`
 //! has their table. `upload` and `reaper` have the order of their steps on disk. `restart` repairs
 //! the state after an interruption.
 //!
-//! # The faults of the earlier code (leasedb, "Faults found in the earlier code"), and where they are answered
+//! # Faults of the earlier code (leasedb, "Faults found in the earlier code"), and their answers
 //!
 //! | fault | answer |
 //! | --- | --- |

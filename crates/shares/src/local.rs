@@ -9,7 +9,7 @@ use rustc_hash::FxHashSet;
 use rustix::{buffer::spare_capacity, io::pread};
 
 use crate::{
-    backend::{Backend, Opened, ReadAt, ShareFile},
+    backend::{Backend, OpenedShare, ReadAt, ShareFile},
     direct::Piece,
     disk::{Dirty, ShareDisk},
     error::DiskError,
@@ -97,12 +97,12 @@ impl Backend for LocalFiles {
         left
     }
 
-    fn open(&self, id: &ShareId) -> Result<Opened, DiskError> {
+    fn open(&self, id: &ShareId) -> Result<OpenedShare, DiskError> {
         let file = self.disk.open(id)?;
         let failed = |e| DiskError::new("reading", file_name(id), e);
         let head = file.read_at(0, HEADER_BYTES).map_err(failed)?;
         let length = file.metadata().map_err(failed)?.len();
-        Ok(Opened { head, length, bytes: Box::new(file) })
+        Ok(OpenedShare { head, length, bytes: Box::new(file) })
     }
 
     fn read_through(&self, id: &ShareId, take: &mut dyn FnMut(&[u8])) -> Result<(), DiskError> {

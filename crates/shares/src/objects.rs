@@ -16,7 +16,7 @@ use object_store::{
 use rustc_hash::FxHashSet;
 
 use crate::{
-    backend::{Backend, Opened, ReadAt, ShareFile},
+    backend::{Backend, OpenedShare, ReadAt, ShareFile},
     bridge::Bridge,
     error::DiskError,
     header::HEADER_BYTES,
@@ -152,13 +152,13 @@ impl Backend for Objects {
         left.map(|id| (*id, error(id))).collect()
     }
 
-    fn open(&self, id: &ShareId) -> Result<Opened, DiskError> {
+    fn open(&self, id: &ShareId) -> Result<OpenedShare, DiskError> {
         let path = self.share(id);
         let opened = self.bridge.wait(open(self.clone(), path.clone()));
         opened.and_then(|opened| opened).map_err(failed("opening", &path))
     }
 
-    fn open_many(&self, ids: &[ShareId]) -> Vec<Result<Opened, DiskError>> {
+    fn open_many(&self, ids: &[ShareId]) -> Vec<Result<OpenedShare, DiskError>> {
         let paths: Vec<Path> = ids.iter().map(|id| self.share(id)).collect();
         let (objects, wanted) = (self.clone(), paths.clone());
         let opening = stream::iter(wanted).map(move |path| open(objects.clone(), path)).buffered(AT_ONCE);
@@ -221,9 +221,9 @@ impl ReadAt for Object {
     }
 }
 
-async fn open(objects: Objects, path: Path) -> io::Result<Opened> {
+async fn open(objects: Objects, path: Path) -> io::Result<OpenedShare> {
     let (head, length) = get(objects.store.clone(), path.clone(), 0, HEADER_BYTES).await.map_err(io_error)?;
-    Ok(Opened { head, length, bytes: Box::new(Object { objects, path }) })
+    Ok(OpenedShare { head, length, bytes: Box::new(Object { objects, path }) })
 }
 
 /// Reads up to `length` bytes from `at` on. Returns them with the object's length.

@@ -1,10 +1,10 @@
 //! Opening a share server. The state left by the last run is repaired before anything is served.
 //!
-//! A database that is missing, empty or corrupt is renamed (`.aside-`), and a new one is begun. A
-//! database that may have missed something is kept. Either it is older than the shares beside it
-//! (restored from a backup, which the epochs show), or its log has lost its end. In both cases
-//! discovery begins, every share gets a starter lease of 60 days, and nothing is deleted before all
-//! shares have been examined (leasedb, "Fail-safe").
+//! A database that is missing, empty or corrupt is renamed (`.quarantine-`), and a new one is
+//! begun. A database that may have missed something is kept. Either it is older than the shares
+//! beside it (restored from a backup, which the epochs show), or its log has lost its end. In both
+//! cases discovery begins, every share gets a starter lease of 60 days, and nothing is deleted
+//! before all shares have been examined (leasedb, "Fail-safe").
 
 use std::{
     fs::{self, File, TryLockError},
@@ -50,11 +50,11 @@ pub(crate) fn claim(dir: &Path) -> Result<File, OpenError> {
 
 fn check_format(dir: &Path) -> Result<(), OpenError> {
     let path = dir.join("format");
-    let read = fs::read(&path).map(|bytes| String::from_utf8(bytes).unwrap_or_default());
-    match read {
-        Ok(text) => {
-            let version = text.strip_prefix(FORMAT).and_then(|v| v.trim_end().parse::<u64>().ok());
-            match version {
+    match fs::read(&path) {
+        Ok(bytes) => {
+            let text = std::str::from_utf8(&bytes).ok();
+            let version = text.and_then(|text| text.strip_prefix(FORMAT));
+            match version.and_then(|version| version.trim_end().parse::<u64>().ok()) {
                 Some(FORMAT_VERSION) => Ok(()),
                 Some(found) => Err(OpenError::Newer {
                     what: "the share directory",
@@ -92,11 +92,13 @@ pub(crate) fn open_database(dir: &Path, clock: &Clock, nothing_there: bool) -> R
     let last_run = match known {
         Some(last_run) => last_run,
         None => {
-            move_aside(dir, (clock)())?;
+            quarantine_database(dir, (clock)())?;
             let opening = |e| DatabaseError::new("creating", e);
             let mut connection = database::connect(dir).map_err(opening)?;
             schema::create(&mut connection, now, nothing_there).map_err(opening)?;
-            begin_run(dir, now, connection, false).map_err(opening)?
+            // Shares that are there without a database are discovered, whatever was counted.
+            let epoch = epoch_beside(dir)?.unwrap_or(0);
+            begin_run(now, connection, epoch, false).map_err(opening)?
         }
     };
     // The database comes first: it is behind the file only after it was restored.
@@ -114,6 +116,7 @@ fn look_at(dir: &Path, now: i64) -> Result<Option<LastRun>, OpenError> {
     let log = dir.join(format!("{}-wal", database::FILE));
     // SQLite forgets the frames that it does not accept, so this check comes first.
     let cut_short = wal::is_cut_short(&log).map_err(|e| DiskError::new("reading", log, e))?;
+    let epoch = epoch_beside(dir)?;
     if cut_short {
         tracing::warn!("the lease database's log has lost its end: every share is given a starter lease");
     }
@@ -125,8 +128,10 @@ fn look_at(dir: &Path, now: i64) -> Result<Option<LastRun>, OpenError> {
                 tracing::warn!(what, "the lease database is damaged");
                 return Ok((found, None));
             }
-            let behind = cut_short || epoch_beside(dir) > tx::store(&connection)?.epoch;
-            begin_run(dir, now, connection, behind).map(|last_run| (found, Some(last_run)))
+            let counted = tx::store(&connection)?.epoch;
+            let behind = cut_short || epoch.is_none_or(|epoch| epoch > counted);
+            let begun = begin_run(now, connection, epoch.unwrap_or(counted), behind);
+            begun.map(|last_run| (found, Some(last_run)))
         }
         _ => Ok((found, None)),
     });
@@ -144,17 +149,23 @@ fn look_at(dir: &Path, now: i64) -> Result<Option<LastRun>, OpenError> {
     }
 }
 
-/// The number of openings, as counted beside the database.
-fn epoch_beside(dir: &Path) -> i64 {
-    fs::read_to_string(dir.join("epoch")).ok().and_then(|t| t.trim_end().parse().ok()).unwrap_or(0)
+/// The number of openings, as counted beside the database: 0 before the first. None if the file is
+/// damaged. Then the database counts as one that was restored.
+fn epoch_beside(dir: &Path) -> Result<Option<i64>, DiskError> {
+    let path = dir.join("epoch");
+    match fs::read(&path) {
+        Ok(bytes) => Ok(std::str::from_utf8(&bytes).ok().and_then(|text| text.trim_end().parse().ok())),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Some(0)),
+        Err(e) => Err(DiskError::new("reading", path, e)),
+    }
 }
 
-/// Repairs the state left by the last run. If the database is `behind` the files beside it,
-/// discovery begins anew.
-fn begin_run(dir: &Path, now: i64, mut connection: Connection, behind: bool) -> rusqlite::Result<LastRun> {
+/// Repairs the state left by the last run, which was at least the `epoch`th. If the database is
+/// `behind` the files beside it, discovery begins anew.
+fn begin_run(now: i64, mut connection: Connection, epoch: i64, behind: bool) -> rusqlite::Result<LastRun> {
     let transaction = connection.transaction()?;
     let mut tx = Tx::begin(&transaction, now)?;
-    let epoch = tx.store.epoch.max(epoch_beside(dir)).saturating_add(1);
+    let epoch = tx.store.epoch.max(epoch).saturating_add(1);
     tx.store.epoch = epoch;
     if behind {
         tx.store.discovered = 0;
@@ -171,17 +182,17 @@ fn begin_run(dir: &Path, now: i64, mut connection: Connection, behind: bool) -> 
 
 /// Moves the database to a new, unused name. Its log moves too: SQLite would take it for the log of
 /// the new database.
-fn move_aside(dir: &Path, now: Seconds) -> Result<(), DiskError> {
+fn quarantine_database(dir: &Path, now: Seconds) -> Result<(), DiskError> {
     let parts: Vec<PathBuf> = ["", "-wal", "-shm"].map(|s| dir.join(format!("{}{s}", database::FILE))).into();
-    let mut suffix = format!("aside-{now}");
+    let mut suffix = format!("quarantine-{now}");
     while dir.join(format!("{}.{suffix}", database::FILE)).exists() {
         suffix.push('x');
     }
     for from in parts.into_iter().rev().filter(|p| p.exists()) {
         let mut to = from.clone().into_os_string();
         to.push(format!(".{suffix}"));
-        tracing::warn!(database = %from.display(), "the lease database is not usable and is moved aside");
-        fs::rename(&from, &to).map_err(|e| DiskError::new("moving aside", from, e))?;
+        tracing::warn!(database = %from.display(), "the lease database is not usable and is quarantined");
+        fs::rename(&from, &to).map_err(|e| DiskError::new("quarantining", from, e))?;
     }
     sync_dir(dir)
 }

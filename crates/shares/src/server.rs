@@ -225,8 +225,9 @@ impl ShareServer {
     /// Returns the shares that are held now, as [`Self::lease`] does. A damaged share is leased
     /// too, is not reported as held, and stays leased by the others.
     ///
-    /// A share may be leased only by accounts of the cluster that are not its `believed` uploaders.
-    /// Its content is then not what its name promises: it is deleted, and may be stored again.
+    /// A share may be leased only by accounts of the cluster that are not its `believed` uploaders,
+    /// or by none. Its content may then not be what its name promises: it is deleted, and may be
+    /// stored again.
     pub fn take_over(
         &self,
         account: AccountId,
@@ -253,30 +254,30 @@ impl ShareServer {
     }
 
     /// Releases the account's leases on these shares.
-    pub fn let_go(
+    pub fn release(
         &self,
         account: AccountId,
         ids: &[ShareId],
         deletion: Deletion,
     ) -> Result<(), DatabaseError> {
-        self.let_go_of(Some(account), ids, deletion)
+        self.release_of(Some(account), ids, deletion)
     }
 
     /// Releases all leases of the cluster's own accounts on these shares. Only the server group may
     /// call this: it knows when no file refers to a share any more. A departed uploader, or a
     /// starter lease, must not keep the share. Leases of keys stay.
-    pub fn let_go_all(&self, ids: &[ShareId], deletion: Deletion) -> Result<(), DatabaseError> {
-        self.let_go_of(None, ids, deletion)
+    pub fn release_all(&self, ids: &[ShareId], deletion: Deletion) -> Result<(), DatabaseError> {
+        self.release_of(None, ids, deletion)
     }
 
-    fn let_go_of(
+    fn release_of(
         &self,
         account: Option<AccountId>,
         ids: &[ShareId],
         deletion: Deletion,
     ) -> Result<(), DatabaseError> {
         let ids = ids.to_vec();
-        let work = move |tx: &mut Tx<'_>| leases::let_go(tx, account, &ids, deletion);
+        let work = move |tx: &mut Tx<'_>| leases::release(tx, account, &ids, deletion);
         if self.server.database.write("letting go of shares", work)? > 0 {
             self.server.reaper.wake();
         }

@@ -122,7 +122,7 @@ mod tests {
     use crate::{
         backend::{Backend, ShareFile},
         disk::LocalDisk,
-        header::Header,
+        header::ShareHeader,
         local::LocalFiles,
     };
 
@@ -134,7 +134,7 @@ mod tests {
 
     fn open(files: &LocalFiles, n: u8) -> Arc<OpenShare> {
         let id = ShareId([n; 16]);
-        let header = Header { id, length: WITHOUT_BODY, digest: [0; 16] };
+        let header = ShareHeader { id, length: WITHOUT_BODY, digest: [0; 16] };
         let file = [ShareFile { id, header: header.encode(), parts: Vec::new() }];
         files.stage(1, &file).and_then(|()| files.place(1, &file)).unwrap();
         Arc::new(OpenShare::open(files, &id).unwrap().unwrap())

@@ -20,7 +20,7 @@ use rusqlite::{Connection, OptionalExtension, Row, types::Type};
 use crate::{
     digest::Digest,
     error::{Damage, Refusal},
-    header::Header,
+    header::ShareHeader,
     leases,
     rows::ShareRow,
     seal,
@@ -56,8 +56,8 @@ pub(crate) struct Coming {
 pub(crate) type Refused = (ShareId, Refusal);
 
 /// Announces an upload and returns the shares to be written. The other shares are stored already
-/// and are leased now: "already have it" without a lease would let the reaper win (leasedb, fault 4).
-/// A damaged share's file is to be rewritten; its row and leases stay.
+/// and are leased now: "already have it" without a lease would let the reaper win (leasedb, fault
+/// 4). A damaged share's file is to be rewritten; its row and leases stay.
 pub(crate) fn begin(
     tx: &mut Tx<'_>,
     upload: i64,
@@ -272,7 +272,11 @@ pub(crate) fn forget(tx: &mut Tx<'_>, ids: &[ShareId]) -> rusqlite::Result<()> {
 /// under way. A coming share counts as leased until its upload ends, and here none would end it. A
 /// damaged share is never served, is repaired by any uploader that has it, and goes when it is
 /// unleased.
-pub(crate) fn find(tx: &mut Tx<'_>, id: &ShareId, found: Result<&Header, Damage>) -> rusqlite::Result<bool> {
+pub(crate) fn find(
+    tx: &mut Tx<'_>,
+    id: &ShareId,
+    found: Result<&ShareHeader, Damage>,
+) -> rusqlite::Result<bool> {
     if tx.share(id)?.is_some() {
         return Ok(false);
     }

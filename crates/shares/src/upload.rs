@@ -12,10 +12,10 @@ use rustc_hash::FxHashSet;
 use crate::{
     NewShare,
     backend::ShareFile,
-    database::Begun,
+    database::BegunTransaction,
     digest::Hasher,
     error::{DatabaseError, Refusal, StoreError},
-    header::Header,
+    header::ShareHeader,
     server::SharedState,
     share::{AccountId, Seconds},
     shelf::Withheld,
@@ -34,7 +34,7 @@ fn prepare(share: NewShare) -> Result<(Coming, ShareFile), StoreError> {
         hasher.update(part);
     }
     let digest = hasher.finish();
-    let header = Header { id: share.id, length, digest }.encode();
+    let header = ShareHeader { id: share.id, length, digest }.encode();
     let file = ShareFile { id: share.id, header, parts: share.parts };
     Ok((Coming { id: share.id, length, digest }, file))
 }
@@ -91,7 +91,7 @@ impl SharedState {
         coming: Vec<Coming>,
         account: AccountId,
         until: Option<Seconds>,
-    ) -> Result<Begun<Vec<ShareId>, Refused>, DatabaseError> {
+    ) -> Result<BegunTransaction<Vec<ShareId>, Refused>, DatabaseError> {
         let shelf = self.shelf.clone();
         self.database.begin_write(
             "announcing an upload",

@@ -32,7 +32,7 @@ fn has_lost_frames(mut log: impl Read) -> io::Result<bool> {
     if length == 0 {
         return Ok(false);
     }
-    let Some(header) = Header::parse(bytes.get(..length).unwrap_or_default()) else { return Ok(true) };
+    let Some(header) = WalHeader::parse(bytes.get(..length).unwrap_or_default()) else { return Ok(true) };
     let mut sums = header.sums;
     let mut frame = vec![0; header.frame_bytes()];
     let mut ended = false;
@@ -68,16 +68,16 @@ fn read_up_to(log: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(length)
 }
 
-struct Header {
+struct WalHeader {
     big_endian: bool,
     page_bytes: usize,
     salts: (u32, u32),
     sums: (u32, u32),
 }
 
-impl Header {
+impl WalHeader {
     /// Parses the log's header. `None`: it is damaged.
-    fn parse(log: &[u8]) -> Option<Header> {
+    fn parse(log: &[u8]) -> Option<WalHeader> {
         let bytes = log.get(..HEADER_BYTES)?;
         let page_bytes = word(bytes, 8) as usize;
         if word(bytes, 0) & !1 != MAGIC
@@ -87,7 +87,7 @@ impl Header {
             return None;
         }
         let salts = (word(bytes, 16), word(bytes, 20));
-        let mut header = Header { big_endian: word(bytes, 0) & 1 == 1, page_bytes, salts, sums: (0, 0) };
+        let mut header = WalHeader { big_endian: word(bytes, 0) & 1 == 1, page_bytes, salts, sums: (0, 0) };
         let mut sums = (0, 0);
         header.add(&mut sums, bytes.get(..24)?);
         header.sums = sums;

@@ -21,7 +21,7 @@ const IT: usize = 0;
 
 /// A stored share and its two possible lease holders.
 #[derive(Debug)]
-struct Share {
+struct StoredShare {
     bytes: Vec<u8>,
     /// The incarnation that stored the share, until it releases the share.
     by_machine: Option<u64>,
@@ -66,7 +66,7 @@ pub struct Cluster {
     checkpoint: (usize, MemoryStore),
     uploads: VecDeque<Upload>,
     share_work: VecDeque<Vec<ShareWork>>,
-    shares: BTreeMap<ShareId, Share>,
+    shares: BTreeMap<ShareId, StoredShare>,
     answers: BTreeMap<Ticket, Result<Reply, Error>>,
     /// Bytes that the disk can hold of shares and log.
     pub(crate) space: u64,
@@ -171,7 +171,7 @@ impl Cluster {
             match news {
                 News::Answer { ticket, result, .. } => _ = self.answers.insert(ticket, result),
                 News::Store(upload) => self.uploads.push_back(upload),
-                News::Unneeded(shares) => self.let_go(&shares),
+                News::Unneeded(shares) => self.release(&shares),
                 News::Shares(work) => self.share_work.push_back(work),
                 News::Fenced { .. } | News::CutOff { .. } | News::Refused { .. } => {
                     return Err(format!("what the client had done did not happen: {news:?}"));
@@ -253,7 +253,7 @@ impl Cluster {
             let (bytes, hashes) = content::seal_share(&upload.key, pieces);
             if self
                 .shares
-                .insert(upload.share, Share { bytes, by_machine: Some(incarnation), by_server: false })
+                .insert(upload.share, StoredShare { bytes, by_machine: Some(incarnation), by_server: false })
                 .is_some()
             {
                 return Err("a share's name came twice".into());
@@ -285,7 +285,7 @@ impl Cluster {
         self.host.machines[IT].to_server.push_back(Input::SharesSettled(work));
     }
 
-    fn let_go(&mut self, shares: &[ShareId]) {
+    fn release(&mut self, shares: &[ShareId]) {
         for id in shares {
             if let Some(share) = self.shares.get_mut(id) {
                 share.by_machine = None;
@@ -398,7 +398,7 @@ impl Cluster {
         let mut seen = Seen::default();
         self.host.server.directory.check(&self.host.server.store, &mut seen);
         match self.shares.iter().find(|(share, _)| !seen.shares.contains(share)) {
-            Some((id, Share { by_machine, by_server, .. })) => Err(format!(
+            Some((id, StoredShare { by_machine, by_server, .. })) => Err(format!(
                 "share {id:?} is kept (by the machine: {by_machine:?}, by the server: {by_server}) and nothing references it"
             )),
             None => Ok(()),

@@ -20,7 +20,7 @@ use lease::{SessionId, Time};
 use namespace::{Cred, Error, ShareId, Timestamp};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
-use server::{Server, enrols};
+use server::{DirectoryHost, enrols};
 use std::collections::{BTreeSet, VecDeque};
 use wire::{GreetingNumber, MachineId, Rights, Space, ToClient, Version};
 
@@ -71,7 +71,7 @@ pub(crate) struct Host {
     pub now: Time,
     /// The start of the wall clock, seconds.
     pub began: i64,
-    pub server: Server,
+    pub server: DirectoryHost,
     pub machines: Vec<Machine>,
     pub news: VecDeque<News>,
     /// The settings of every client, apart from the seed.
@@ -114,7 +114,7 @@ impl Host {
             rng: ChaCha12Rng::seed_from_u64(seed),
             now: Time(1_000),
             began: 1_700_000_000,
-            server: Server::found(policy),
+            server: DirectoryHost::found(policy),
             machines: Vec::new(),
             news: VecDeque::new(),
             settings,
@@ -350,7 +350,7 @@ impl Host {
     }
 
     fn carry_out(&mut self, at: usize, out: Vec<Output>) -> Result<(), Violation> {
-        let mut yielded = Vec::new();
+        let mut revoked = Vec::new();
         for output in out {
             let machine = &mut self.machines[at];
             match output {
@@ -363,18 +363,18 @@ impl Host {
                 Output::Salvage(salvage) if !machine.over => {
                     self.news.push_back(News::Refused { at, salvage });
                 }
-                Output::Yield { number, .. } => yielded.push(number),
+                Output::Revoke { number, .. } => revoked.push(number),
                 Output::Store(upload) => self.news.push_back(News::Store(upload)),
                 Output::Unneeded(shares) => self.news.push_back(News::Unneeded(shares)),
-                Output::Salvage(_) | Output::Settled(_) | Output::Invalidate(_) => {}
+                Output::Salvage(_) | Output::Settled(_) | Output::RevokeUncovered(_) => {}
                 Output::Connect(server) => {
                     return Err(format!("machine {at} wants {server:?}, and there is one"));
                 }
             }
         }
         // No front door has anything cached.
-        yielded
+        revoked
             .into_iter()
-            .try_for_each(|number| self.input(at, ClientInput::Yielded { number, kept: BTreeSet::new() }))
+            .try_for_each(|number| self.input(at, ClientInput::Revoked { number, kept: BTreeSet::new() }))
     }
 }

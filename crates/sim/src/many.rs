@@ -17,7 +17,7 @@ use crate::paper::{Actor, Script};
 use client::{Call, Outcome, Reply, Settings, Ticket, call};
 use directory::Policy;
 use ident::FileId;
-use lease::{Field, Label, Open};
+use lease::{Field, Label, OpenModes};
 use namespace::{Cred, Entry, Error, FileKind, Link};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{FileGrant, Rights, ToClient};
@@ -52,9 +52,9 @@ counts! {
 /// The purpose of a call under way.
 #[derive(Clone, Debug)]
 enum Doing {
-    Open(FileId, Open),
+    Open(FileId, OpenModes),
     /// With a handle, or without one.
-    Create(Option<Open>),
+    Create(Option<OpenModes>),
     Use(FileId),
     /// Sets the deletion at the last close, or clears it.
     Doom(bool),
@@ -62,7 +62,7 @@ enum Doing {
 }
 
 /// A machine's work when its turn comes.
-enum Work {
+enum TurnWork {
     /// The seed chooses.
     Any,
     /// A script chooses. The answer to its last call is here once it has come.
@@ -77,8 +77,8 @@ enum Work {
 struct Programs {
     calls: BTreeMap<Ticket, (Call, Doing)>,
     /// Their handles. A file without handles has no entry.
-    open: BTreeMap<FileId, Vec<Open>>,
-    work: Work,
+    open: BTreeMap<FileId, Vec<OpenModes>>,
+    work: TurnWork,
 }
 
 /// Number of labels in use.
@@ -119,7 +119,7 @@ pub fn run_many(seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation
 /// The same with another policy.
 pub fn run_many_under(policy: Policy, seed: u64, machines: u64, steps: u64) -> Result<Tally, Violation> {
     // The limit is small, so that clients forget files all the time.
-    let mut office = ManyMachines::new(seed, machines, policy, 6, || Work::Any)?;
+    let mut office = ManyMachines::new(seed, machines, policy, 6, || TurnWork::Any)?;
     office.faults = !seed.is_multiple_of(3);
     let failed =
         |step: u64, what| format!("seed {seed}, {machines} machines, step {step} of {steps}: {what}");
@@ -137,7 +137,7 @@ impl ManyMachines {
         machines: u64,
         policy: Policy,
         files_max: usize,
-        work: impl Fn() -> Work,
+        work: impl Fn() -> TurnWork,
     ) -> Result<ManyMachines, Violation> {
         let mut host = Host::new(seed, policy, Settings { files_max, ..Settings::new([0; 32]) });
         let labels = names::some(&mut host.rng, LABELS);
@@ -263,7 +263,7 @@ impl ManyMachines {
         doing: Doing,
         result: Result<Reply, Error>,
     ) -> Result<(), Violation> {
-        if let Work::Script(_, answer) = &mut self.programs[at].work {
+        if let TurnWork::Script(_, answer) = &mut self.programs[at].work {
             *answer = Some(result.clone().map(Reply::told));
         }
         let opened = match (&result, doing) {

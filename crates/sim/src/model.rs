@@ -94,7 +94,7 @@ impl Model {
                 Some(_) => Err(Error::Exists),
                 None => Ok(()),
             },
-            Call::Link(call::Link { file, dir, label }) => {
+            Call::Link(call::Link { file, dir, label, .. }) => {
                 let is_dir = self.get(file)?.kind == FileKind::Directory;
                 match self.child(dir, label)? {
                     Some(_) => Err(Error::Exists),
@@ -102,7 +102,7 @@ impl Model {
                     None => Ok(()),
                 }
             }
-            Call::Unlink(call::Unlink { dir, label, directory }) => {
+            Call::Unlink(call::Unlink { dir, label, directory, .. }) => {
                 let file = self.child(dir, label)?.ok_or(Error::NotFound)?;
                 let file = self.get(&file)?;
                 match (file.kind == FileKind::Directory, directory) {
@@ -253,7 +253,7 @@ impl Model {
                 self.files.insert(id.clone(), file);
                 self.edit(dir, |dir| _ = dir.children.insert(label.clone(), id));
             }
-            Call::Link(call::Link { file, dir, label }) => {
+            Call::Link(call::Link { file, dir, label, .. }) => {
                 self.edit(file, |file| file.links += 1);
                 self.edit(dir, |dir| _ = dir.children.insert(label.clone(), file.clone()));
             }

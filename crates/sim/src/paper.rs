@@ -9,7 +9,7 @@ use crate::many::ManyMachines;
 use directory::Policy;
 use ident::FileId;
 use lease::{Field, Granularity, Released};
-pub use script::{Actor, Editor, Installer, Opener, Reader, Script};
+pub use script::{Actor, Editor, Installer, Opener, SavedContentCheck, Script};
 use script::{OPENED, backup, exclusive_write, label};
 use wire::{FileGrant, ToClient};
 
@@ -83,7 +83,8 @@ pub fn file_field(testbed: &mut impl Testbed) -> Result<Leases, Violation> {
     edit(testbed, SAVES)
 }
 
-fn edit(testbed: &mut impl Testbed, saves: u64) -> Result<Leases, Violation> {
+/// The same with so many saves of each client.
+pub fn edit(testbed: &mut impl Testbed, saves: u64) -> Result<Leases, Violation> {
     let names = EDITED.into_iter().flat_map(|name| [label(name), backup(name)]);
     let files = install(testbed, Installer::of(names, None))?;
     testbed.restart(0)?;
@@ -97,7 +98,7 @@ fn edit(testbed: &mut impl Testbed, saves: u64) -> Result<Leases, Violation> {
     let heard = testbed.heard()?;
     // Each machine finds the other's last save.
     let readers = EDITED.into_iter().zip(edited).map(|(name, part)| match part {
-        Actor::Edit(Editor { edited, .. }) => Ok(Reader::of(name, edited)),
+        Actor::Edit(Editor { edited, .. }) => Ok(SavedContentCheck::of(name, edited)),
         other => Err(format!("{other:?} is no editor's part")),
     });
     let readers = readers.collect::<Result<Vec<Actor>, Violation>>()?;
@@ -206,7 +207,7 @@ mod tests {
         let mut office = ManyMachines::for_parts(0, 1, Policy::default()).unwrap();
         let file = install(&mut office, Installer::of([label("novel")], None)).unwrap().remove(0);
         let edited = Edited { file, size: 1, old: FileId::root() };
-        let wrong = office.run(vec![(0, Reader::of("novel", edited))]).unwrap_err();
+        let wrong = office.run(vec![(0, SavedContentCheck::of("novel", edited))]).unwrap_err();
         assert!(wrong.contains("was due"), "{wrong}");
     }
 }

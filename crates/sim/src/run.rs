@@ -6,7 +6,7 @@ use crate::host::Violation;
 use crate::model::{File, Model, feed};
 use client::{Call, Outcome, Reply, call};
 use ident::FileId;
-use lease::{Label, Open};
+use lease::{Label, OpenModes};
 use namespace::{Error, FileKind, RenameMode};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -313,7 +313,16 @@ impl Run {
                 let (mode, whiteout) = (RenameMode::Replace, false);
                 ask(
                     cluster,
-                    Call::Rename(call::Rename { from_dir, from: listed.label, to_dir, to, mode, whiteout }),
+                    Call::Rename(call::Rename {
+                        from_dir,
+                        from: listed.label,
+                        to_dir,
+                        to,
+                        mode,
+                        whiteout,
+                        source: None,
+                        replaced: None,
+                    }),
                 )?;
             }
             if end {
@@ -329,7 +338,8 @@ impl Run {
         self.cluster.space = 1 << 30;
         for (file, state) in self.model.clone().files {
             for _ in 0..state.open {
-                let call = Call::Close(call::Close { file: file.clone(), open: Open::posix(true, true) });
+                let call =
+                    Call::Close(call::Close { file: file.clone(), open: OpenModes::posix(true, true) });
                 self.ask(call.clone())?;
                 self.model.apply(&call, None);
             }

@@ -4,7 +4,7 @@ use crate::model::Model;
 use bytes::Bytes;
 use client::{AllocateMode, Call, call};
 use ident::FileId;
-use lease::{Label, Open};
+use lease::{Label, OpenModes};
 use namespace::{AttributeChange, FileKind, FileSpec, POLICY_LABEL, RenameMode, XATTR_BYTES_MAX, XattrMode};
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
@@ -69,26 +69,37 @@ impl Users<'_> {
             5 => {
                 let (dir, label) = self.name(model);
                 let file = self.pick(model, |id| model.files[id].links > 0).unwrap_or_else(FileId::root);
-                Call::Link(call::Link { file, dir, label })
+                Call::Link(call::Link { file, dir, label, replaced: None })
             }
             6..8 => {
                 let (dir, label) = self.name(model);
                 let directory = self.below(3) == 0;
-                Call::Unlink(call::Unlink { dir, label, directory })
+                Call::Unlink(call::Unlink { dir, label, directory, pending: None })
             }
             8..11 => {
                 let ((from_dir, from), (to_dir, to)) = (self.name(model), self.name(model));
                 let mode =
                     [RenameMode::Replace, RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]
                         [self.below(4) as usize];
-                Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, whiteout: false })
+                Call::Rename(call::Rename {
+                    from_dir,
+                    from,
+                    to_dir,
+                    to,
+                    mode,
+                    whiteout: false,
+                    source: None,
+                    replaced: None,
+                })
             }
             11 => match self.pick(model, |id| regular(id) && model.files[id].links > 0) {
-                Some(file) => Call::OpenFile(call::OpenFile { file, open: Open::posix(true, true), mask: 6 }),
+                Some(file) => {
+                    Call::OpenFile(call::OpenFile { file, open: OpenModes::posix(true, true), mask: 6 })
+                }
                 None => self.create(model),
             },
             12 => match self.pick(model, open) {
-                Some(file) => Call::Close(call::Close { file, open: Open::posix(true, true) }),
+                Some(file) => Call::Close(call::Close { file, open: OpenModes::posix(true, true) }),
                 None => self.create(model),
             },
             13..18 => match self.pick(model, open) {
@@ -159,7 +170,7 @@ impl Users<'_> {
             _ => FileKind::Regular,
         };
         let target = if kind == FileKind::Symlink { b"some/where".to_vec() } else { Vec::new() };
-        let open = (kind == FileKind::Regular && self.one_in(2)).then(|| Open::posix(true, true));
+        let open = (kind == FileKind::Regular && self.one_in(2)).then(|| OpenModes::posix(true, true));
         let spec = FileSpec { target, ..FileSpec::new(kind, 0o777, 0o022) };
         Call::Create(call::Create { dir, label, spec, open })
     }

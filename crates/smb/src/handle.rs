@@ -1,7 +1,7 @@
 //! An open of a session.
 
 use crate::durable::Durable;
-use crate::replay::Create;
+use crate::replay::KnownCreate;
 use crate::rpc::Pipe;
 use crate::sequence::ChannelSequence;
 use crate::tree::Tree;
@@ -23,7 +23,7 @@ pub(crate) struct Handle {
     /// The open outlives its connection.
     pub(crate) durable: Mutex<Option<Durable>>,
     /// The create that made it, if that may be sent again, and what it did.
-    pub(crate) create: Mutex<Option<Create>>,
+    pub(crate) create: Mutex<Option<KnownCreate>>,
     pub(crate) action: CreateAction,
     /// Its client has used it, and so has seen the answer to the create (Open.IsReplayEligible).
     pub(crate) is_used: AtomicBool,

@@ -15,34 +15,72 @@ const PERSISTENT: u32 = 2;
 pub(crate) async fn keep_or_close(server: &Arc<Server>, handles: Vec<Arc<Handle>>) {
     let mut others = Vec::new();
     for handle in handles {
-        let durable = handle.durable.lock().clone();
-        let timeout = match (durable, &handle.kind) {
-            (Some(durable), HandleKind::Object(open)) if durable.keeps(open) => durable.timeout,
-            _ => {
-                others.push(handle);
-                continue;
-            }
-        };
-        let number = handle.file.persistent;
-        *handle.watch.lock() = None;
-        server.durables.lock().insert(number, handle.clone());
-        // A break may have gone out over the connection, and been lost with it.
-        let lost = handle.object().ok().filter(|open| !server.reaches(open.client()));
-        if let Some(holder) = lost.and_then(|open| open.breaking()) {
-            give_up(server, holder).await;
+        match keep(server, handle) {
+            Ok(Some(holder)) => give_up(server, holder).await,
+            Ok(None) => {}
+            Err(other) => others.push(other),
         }
-        let server = server.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(timeout).await;
-            let expired = {
-                let mut durables = server.durables.lock();
-                let is_it = durables.get(&number).is_some_and(|kept| Arc::ptr_eq(kept, &handle));
-                if is_it { durables.remove(&number) } else { None }
-            };
-            forget(&server, expired.into_iter().collect()).await;
-        });
     }
     close_all(others).await;
+}
+
+/// Keeps a durable open, for its time. Returns the holder whose break was lost with the connection:
+/// the caller gives that up. An open that is not durable comes back.
+fn keep(server: &Arc<Server>, handle: Arc<Handle>) -> Result<Option<LeaseHolder>, Arc<Handle>> {
+    let durable = handle.durable.lock().clone();
+    let timeout = match (durable, &handle.kind) {
+        (Some(durable), HandleKind::Object(open)) if durable.keeps(open) => durable.timeout,
+        _ => return Err(handle),
+    };
+    let number = handle.file.persistent;
+    *handle.watch.lock() = None;
+    server.durables.lock().insert(number, handle.clone());
+    // A break may have gone out over the connection, and been lost with it.
+    let lost = handle.object().ok().filter(|open| !server.reaches(open.client()));
+    let broken = lost.and_then(|open| open.breaking());
+    let server = server.clone();
+    tokio::spawn(async move {
+        tokio::time::sleep(timeout).await;
+        let expired = {
+            let mut durables = server.durables.lock();
+            let is_it = durables.get(&number).is_some_and(|kept| Arc::ptr_eq(kept, &handle));
+            if is_it { durables.remove(&number) } else { None }
+        };
+        forget(&server, expired.into_iter().collect()).await;
+    });
+    Ok(broken)
+}
+
+/// An open on its way back to its client. It waits again, for all of its time, if this is dropped
+/// before it has arrived: the request was cancelled, or lost with its connection.
+pub(crate) struct Returning {
+    server: Arc<Server>,
+    handle: Option<Arc<Handle>>,
+}
+
+impl Returning {
+    pub(crate) fn new(server: &Arc<Server>, handle: Arc<Handle>) -> Returning {
+        Returning { server: server.clone(), handle: Some(handle) }
+    }
+
+    /// Notes that the open is its client's session's.
+    pub(crate) fn arrived(mut self) {
+        self.handle = None;
+    }
+}
+
+impl Drop for Returning {
+    fn drop(&mut self) {
+        let Some(handle) = self.handle.take() else { return };
+        // A server whose threads end closes all that is open.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let server = self.server.clone();
+        match keep(&server, handle) {
+            Ok(None) => {}
+            Ok(Some(holder)) => drop(runtime.spawn(async move { give_up(&server, holder).await })),
+            Err(other) => drop(runtime.spawn(close_all(vec![other]))),
+        }
+    }
 }
 
 /// Closes the opens of a holder that could not be asked, and so ends its break. Resilient ones

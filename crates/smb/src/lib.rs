@@ -1,5 +1,7 @@
 //! The SMB front door: SMB 2.0.2 to 3.1.1 (MS-SMB2), above the machine's local object store.
 //!
+//! The crate cannot reach the machine and its client, but through the object store.
+//!
 //! [`wire`] has the messages, [`auth`] the logon. A [`Listening`] server turns the frames of its
 //! connections into calls of [`objects::Store`]. Users and shares are in [`accounts`].
 

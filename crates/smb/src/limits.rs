@@ -1,5 +1,6 @@
 //! Limits of the memory and time that a client may make the server spend.
 
+use os::StrangerBounds;
 use std::time::Duration;
 
 /// The longest READ, WRITE and other payload.
@@ -33,8 +34,12 @@ pub const UNSENT_BYTES_MAX: usize = 8 << 20;
 pub const EARLY_UNSENT_BYTES_MAX: usize = 32 << 10;
 /// The most connections.
 pub const CONNECTIONS_MAX: usize = 16 << 10;
-/// The most connections without a session.
-pub const EARLY_CONNECTIONS_MAX: usize = 1024;
+/// The most connections without a session. If there are more, others of them make way.
+pub const EARLY_CONNECTIONS: StrangerBounds = StrangerBounds { all: 1024, of_address: 64 };
+/// How often a client that is silent is asked for a sign.
+pub const SIGN_EVERY: Duration = Duration::from_secs(30);
+/// How long a client may give none. Then its connection is lost.
+pub const SILENCE: Duration = Duration::from_secs(120);
 /// How long a connection may be without a session.
 pub const EARLY_TIME: Duration = Duration::from_secs(30);
 /// The delay of the answer to a failed logon.

@@ -2,7 +2,7 @@
 
 use crate::connection::Connection;
 use crate::keeping::give_up;
-use crate::limits::{CONNECTIONS_MAX, EARLY_CONNECTIONS_MAX, EARLY_TIME};
+use crate::limits::{CONNECTIONS_MAX, EARLY_TIME, SIGN_EVERY, SILENCE};
 use crate::outbox::Outbox;
 use crate::server::Server;
 use bytes::{Buf, BufMut};
@@ -124,21 +124,30 @@ impl Drop for Counted {
 async fn serve(server: Arc<Server>, stream: TcpStream, address: SocketAddr) {
     let counted = Counted(server.clone());
     let count = server.connections.fetch_add(1, Relaxed);
-    if count >= CONNECTIONS_MAX || server.early_connections.load(Relaxed) >= EARLY_CONNECTIONS_MAX {
+    if count >= CONNECTIONS_MAX {
         tracing::warn!(%address, "an SMB client is turned away: there are too many connections");
         return;
     }
-    server.early_connections.fetch_add(1, Relaxed);
     let _ = stream.set_nodelay(true);
+    if let Err(error) = os::end_with_peer(&stream, SIGN_EVERY, SILENCE) {
+        tracing::warn!(%address, %error, "a connection may outlive its SMB client");
+    }
+    let stranger = server.strangers.enter(address.ip());
+    let leaving = stranger.leaving();
     let reached = stream.local_addr().ok();
     let (reads, writes) = stream.into_split();
     let (outbox, queue) = Outbox::new();
     let connection = Arc::new(Connection::new(server, address.to_string(), reached, outbox.clone()));
+    connection.comes_from(stranger);
     let early = async {
-        tokio::time::sleep(EARLY_TIME).await;
+        let why = tokio::select! {
+            () = tokio::time::sleep(EARLY_TIME) => "it does not log on",
+            () = leaving.has_to_leave() => "it made way for others: too many do not log on",
+        };
         if connection.has_logged_on() {
             std::future::pending::<()>().await;
         }
+        why
     };
     tokio::select! {
         read = read_frames(&connection, reads, &outbox) => {
@@ -148,7 +157,7 @@ async fn serve(server: Arc<Server>, stream: TcpStream, address: SocketAddr) {
         }
         sent = send_frames(writes, queue, &outbox) => drop(sent),
         () = connection.ended() => {}
-        () = early => tracing::info!(%address, "an SMB client does not log on and is turned away"),
+        why = early => tracing::info!(%address, why, "an SMB client is turned away"),
     }
     connection.close().await;
     drop(counted);
@@ -178,6 +187,7 @@ async fn read_frames(connection: &Arc<Connection>, reads: OwnedReadHalf, outbox:
             }
         }
         connection.receive(frame).map_err(|ends| io::Error::new(ErrorKind::InvalidData, ends))?;
+        connection.speaks();
         // Answers go out and others' connections have their turn.
         tokio::task::yield_now().await;
         outbox.has_room(connection.unsent_bytes_max()).await;

@@ -13,21 +13,21 @@ pub(crate) type CreateId = (ClientGuid, [u8; 16]);
 
 /// The creates that are under way, and those whose opens there are.
 #[derive(Default)]
-pub(crate) struct Creates(Mutex<Known>);
+pub(crate) struct Creates(Mutex<KnownCreates>);
 
 #[derive(Default)]
-struct Known {
-    creates: BTreeMap<CreateId, (u64, State)>,
+struct KnownCreates {
+    creates: BTreeMap<CreateId, (u64, CreateState)>,
     next: u64,
 }
 
-enum State {
+enum CreateState {
     Underway,
     Done(Weak<Handle>),
 }
 
 /// The place of a create among those that are known, until this is dropped.
-pub(crate) struct Create {
+pub(crate) struct KnownCreate {
     creates: Arc<Creates>,
     id: CreateId,
     /// Tells it from a later one of the same name.
@@ -37,7 +37,7 @@ pub(crate) struct Create {
 /// The outcome of a create's beginning.
 pub(crate) enum Begun {
     /// It is new.
-    New(Create),
+    New(KnownCreate),
     /// It was answered before, with this open.
     Replayed(Arc<Handle>),
 }
@@ -49,9 +49,9 @@ impl Creates {
         let found;
         let mut known = self.0.lock();
         match known.creates.get(&id) {
-            Some((_, State::Underway)) if is_replay => return Err(NtStatus::FILE_NOT_AVAILABLE),
-            Some((_, State::Underway)) => return Err(NtStatus::DUPLICATE_OBJECTID),
-            Some((_, State::Done(handle))) => {
+            Some((_, CreateState::Underway)) if is_replay => return Err(NtStatus::FILE_NOT_AVAILABLE),
+            Some((_, CreateState::Underway)) => return Err(NtStatus::DUPLICATE_OBJECTID),
+            Some((_, CreateState::Done(handle))) => {
                 found = handle.upgrade();
                 match &found {
                     Some(_) if !is_replay => return Err(NtStatus::DUPLICATE_OBJECTID),
@@ -66,22 +66,22 @@ impl Creates {
         }
         known.next += 1;
         let number = known.next;
-        known.creates.insert(id, (number, State::Underway));
-        Ok(Begun::New(Create { creates: self.clone(), id, number }))
+        known.creates.insert(id, (number, CreateState::Underway));
+        Ok(Begun::New(KnownCreate { creates: self.clone(), id, number }))
     }
 }
 
-impl Create {
+impl KnownCreate {
     /// Notes the open that a create is answered with: of this create, which the open has.
     pub(crate) fn note(handle: &Arc<Handle>) {
         if let Some(create) = &*handle.create.lock() {
-            let state = State::Done(Arc::downgrade(handle));
+            let state = CreateState::Done(Arc::downgrade(handle));
             create.creates.0.lock().creates.insert(create.id, (create.number, state));
         }
     }
 }
 
-impl Drop for Create {
+impl Drop for KnownCreate {
     fn drop(&mut self) {
         let creates = &mut self.creates.0.lock().creates;
         if creates.get(&self.id).is_some_and(|(number, _)| *number == self.number) {
@@ -98,13 +98,13 @@ mod tests {
     use crate::tree::{Tree, TreeKind};
     use crate::wire::bodies::FileId;
 
-    fn handle(create: Create) -> Arc<Handle> {
+    fn handle(create: KnownCreate) -> Arc<Handle> {
         let tree = Tree { id: 1, name: "IPC$".into(), kind: TreeKind::Pipes };
         let pipe = Mutex::new(Pipe::open("srvsvc", "box").unwrap());
         let handle = Handle::new(FileId::default(), Arc::new(tree), HandleKind::Pipe(pipe));
         *handle.create.lock() = Some(create);
         let handle = Arc::new(handle);
-        Create::note(&handle);
+        KnownCreate::note(&handle);
         handle
     }
 

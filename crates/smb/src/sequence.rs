@@ -21,7 +21,7 @@ pub(crate) struct ChannelSequence {
 }
 
 /// A request that is under way until this is dropped.
-pub(crate) struct Underway {
+pub(crate) struct UnderwayRequest {
     of: Arc<Mutex<ChannelSequence>>,
     moves: u64,
 }
@@ -34,7 +34,7 @@ impl ChannelSequence {
         sequence: u16,
         is_replay: bool,
         is_change: bool,
-    ) -> Option<Option<Underway>> {
+    ) -> Option<Option<UnderwayRequest>> {
         let mut state = of.lock();
         let ahead = sequence.wrapping_sub(state.newest) as i16;
         if ahead < 0 || is_replay && (state.older > 0 || ahead > 0 && state.current > 0) {
@@ -47,11 +47,11 @@ impl ChannelSequence {
             state.moves += 1;
         }
         state.current += 1;
-        Some(Some(Underway { of: of.clone(), moves: state.moves }))
+        Some(Some(UnderwayRequest { of: of.clone(), moves: state.moves }))
     }
 }
 
-impl Drop for Underway {
+impl Drop for UnderwayRequest {
     fn drop(&mut self) {
         let mut state = self.of.lock();
         if state.moves == self.moves {
@@ -66,7 +66,7 @@ impl Drop for Underway {
 mod tests {
     use super::*;
 
-    fn begin(of: &Arc<Mutex<ChannelSequence>>, sequence: u16, is_replay: bool) -> Option<Underway> {
+    fn begin(of: &Arc<Mutex<ChannelSequence>>, sequence: u16, is_replay: bool) -> Option<UnderwayRequest> {
         ChannelSequence::begin(of, sequence, is_replay, true).flatten()
     }
 

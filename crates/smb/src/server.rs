@@ -4,11 +4,13 @@ use crate::accounts::Accounts;
 use crate::auth::kerberos::Replays;
 use crate::client::Client;
 use crate::handle::Handle;
+use crate::limits::EARLY_CONNECTIONS;
 use crate::mechanisms::Mechanisms;
 use crate::replay::Creates;
 use crate::report::ServerReport;
 use crate::session::Session;
 use objects::{ClientGuid, LeaseHolder, Store};
+use os::Strangers;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -37,7 +39,8 @@ pub struct Server {
     next: AtomicU64,
     next_session: AtomicU32,
     pub(crate) connections: AtomicUsize,
-    pub(crate) early_connections: AtomicUsize,
+    /// The connections without a session.
+    pub(crate) strangers: Strangers,
 }
 
 impl Server {
@@ -71,7 +74,7 @@ impl Server {
             next: AtomicU64::new(u64::from_le_bytes(first) >> 1 | 1),
             next_session: AtomicU32::new(u64::from_le_bytes(first) as u32),
             connections: AtomicUsize::new(0),
-            early_connections: AtomicUsize::new(0),
+            strangers: Strangers::new(EARLY_CONNECTIONS),
         }))
     }
 

@@ -84,7 +84,7 @@ pub enum AccountRefusal {
     #[error("the request makes no sense")]
     Malformed,
     /// The request would exceed the account's quota.
-    #[error("it is more than the account's quota allows; let go of something first")]
+    #[error("it is more than the account's quota allows; release something first")]
     Quota,
     /// A share of this name has other bytes.
     #[error("there is a share of this name with other content; choose another name")]

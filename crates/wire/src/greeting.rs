@@ -103,7 +103,7 @@ pub struct Receipt {
     /// The session whose log this is about.
     pub session: SessionId,
     /// The last entry taken in.
-    pub through: u64,
+    pub up_to: u64,
     /// The member of the server group that made the receipt, and the random number that it drew at
     /// its start.
     pub server: (u64, u64),

@@ -17,7 +17,7 @@ pub struct HandOver {
     pub region: FileId,
     /// Counts the servers that the region has had. It is the next server's.
     pub epoch: u64,
-    /// What is said.
+    /// The message.
     pub step: HandOverStep,
 }
 

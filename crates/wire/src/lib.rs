@@ -1,8 +1,11 @@
 //! Messages between clients and servers, their versions and their bytes.
+//!
+//! The crate cannot reach connections: it has what is said, and not how.
 
 #![allow(missing_docs, reason = "fields of messages are documented on the messages")]
 
 mod account;
+mod addresses;
 mod allowance;
 mod frame;
 mod greeting;
@@ -14,6 +17,7 @@ mod rights;
 mod version;
 
 pub use account::{AccountAnswer, AccountCall, AccountRefusal, AccountRequest};
+pub use addresses::{latest_addresses, told_to_others};
 pub use allowance::{EXTENT_BYTES, FILE_BYTES, GRACE_BYTES, cost, cost_of_write};
 pub use frame::{
     FRAME_BYTES_MAX, FrameError, GREETING_BYTES_MAX, ShareCall, ShareReply, ShareRequest, ShareStanding,

@@ -3,7 +3,7 @@
 
 use crate::{LOG_ENTRIES_MAX, Receipt, Rights, Version};
 use ident::{FileId, ServerId};
-use lease::{Field, Kind, Label, Lease, Open, Others, Released};
+use lease::{Field, Kind, Label, Lease, OpenModes, Others, Released};
 use namespace::{
     Answer, Attributes, ContentHead, Disposition, Effect, Entry, Error, Extent, Links, Locks, Operation,
     Times,
@@ -22,6 +22,10 @@ pub const FOUNDER: MachineId = MachineId(1);
 pub const FOUNDER_MEMBER: u64 = 1;
 
 /// Client to server, within its session.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "requests are the most frequent: a box would cost each of them an allocation"
+)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToServer {
     /// Keeps the session alive.
@@ -80,9 +84,9 @@ pub enum ToServer {
 /// Reads at most as many entries as a log may have. An empty entry takes two bytes in a frame and a
 /// hundred times as much in memory.
 fn log_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<LogEntry>, D::Error> {
-    struct Entries;
+    struct EntriesVisitor;
 
-    impl<'de> Visitor<'de> for Entries {
+    impl<'de> Visitor<'de> for EntriesVisitor {
         type Value = Vec<LogEntry>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,7 +105,7 @@ fn log_entries<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<LogEntr
         }
     }
 
-    deserializer.deserialize_seq(Entries)
+    deserializer.deserialize_seq(EntriesVisitor)
 }
 
 /// The kind of answer that an `Ask` wants.
@@ -123,6 +127,9 @@ pub enum AskMode {
     /// reported as in `Report`, in a request for these alone: leases on the other missing fields
     /// are granted first.
     LeaseOrReport,
+    /// As `LeaseOrReport`, but every value is reported that another session holds to change. The
+    /// asker takes nothing from a holder.
+    LeaseIfFree,
     /// As `Lease`, in its turn and once no holder is in the way, but the server reports the values
     /// only, as in `Report`. For a question that has repeatedly lost its grant before the client
     /// could use it.
@@ -139,14 +146,14 @@ pub enum LogEntry {
     Release(Vec<Released>),
     /// Releases leases on black boxes of `file`, each down to what is kept of it. If `SelfWrite` is
     /// released, the client's own value is what `own` says from now on.
-    Return { file: FileId, fields: Vec<(Field, Option<Kind>)>, own: Open },
+    Return { file: FileId, fields: Vec<(Field, Option<Kind>)>, own: OpenModes },
     /// Everything before this entry that touches what the report asked for is in the log now.
     Flushed { number: u64 },
-    /// Answers `FlushThrough`. As `Flushed`; and from here on this client's writes to the content
+    /// Answers `WriteThrough`. As `Flushed`; and from here on this client's writes to the content
     /// of `file` are write-through. No change of it counts before the server has said `Heard` of
     /// the [`LogEntry::Wrote`] behind it. So the server has the current content, and a reader need
     /// wait for no other client.
-    FlushedThrough { number: u64, file: FileId },
+    WritesThrough { number: u64, file: FileId },
     /// The entries before this one that change the content of `file` wait to count, and a caller
     /// waits for that.
     Wrote { file: FileId },
@@ -201,7 +208,11 @@ pub enum ToClient {
     /// session has, if no part of the log came after that request. The log before the request is
     /// durable then, and every refusal in it has been reported. (A client that asks again over a
     /// new connection has the log acknowledged first.)
-    Applied { through: u64, rejected: Vec<(u64, Error)> },
+    ///
+    /// The server remembers only the latest refusals. Other updates up to and including `forgotten`
+    /// may have been refused as well: to the client they are lost, and it asks for what is there.
+    /// An answer that it has had already says what is true of those.
+    Applied { up_to: u64, rejected: Vec<(u64, Error)>, forgotten: u64 },
     /// Answers `Reserve`: integers `first..end`.
     Reserved { dir: FileId, first: u64, end: u64 },
     /// Answers `ReserveInodes`.
@@ -215,18 +226,25 @@ pub enum ToClient {
     Fenced,
     /// The session goes on over a new connection, on which this is the first message. All log
     /// entries up to and including `through` are durable at the server. Those in `rejected` were
-    /// refused (the server remembers only the latest refusals). After this come the remembered
-    /// results of shipped operations, and the recalls and flushes that the client has not answered.
-    /// Everything else that was under way is lost: the client asks again.
-    Resumed { through: u64, rejected: Vec<(u64, Error)>, space: Space, term_ms: u64, version: Version },
+    /// refused, and those up to `forgotten` may have been, as `Applied` says. After this come the
+    /// remembered results of shipped operations, and the recalls and flushes that the client has
+    /// not answered. Everything else that was under way is lost: the client asks again.
+    Resumed {
+        up_to: u64,
+        rejected: Vec<(u64, Error)>,
+        forgotten: u64,
+        space: Space,
+        term_ms: u64,
+        version: Version,
+    },
     /// As `Flush` of the content of `file`, which is read after each change: the client may answer
     /// that it is write-through from now on.
-    FlushThrough { number: u64, file: FileId },
+    WriteThrough { number: u64, file: FileId },
     /// The server has the log up to `through`, durable or not, so write-through changes of `file`
     /// up to there count. If `goes_on` is false, write-through of the file ends: writes to it count
     /// at once again, and the server asks for them with `Flush`. The server sends this once for
     /// each `Wrote`, and whenever write-through is to end.
-    Heard { file: FileId, through: u64, goes_on: bool },
+    Heard { file: FileId, up_to: u64, goes_on: bool },
     /// The receipt to show with each greeting from now on. It is the host's alone: the directory
     /// neither makes nor needs it.
     Receipt(Receipt),
@@ -280,8 +298,8 @@ pub struct Values {
     pub told: Vec<Label>,
     /// With an infinite child lease or a page: the position up to which all entries that the lease
     /// covers are in `children`, or were in earlier pages; `u64::MAX` when those are all of them.
-    pub children_through: Option<u64>,
-    /// With `children_through`: the greatest position at which an entry stands or ever stood. A
+    pub children_up_to: Option<u64>,
+    /// With `children_up_to`: the greatest position at which an entry stands or ever stood. A
     /// listing that begins now ends there.
     pub children_last: u64,
     /// Attributes; with the infinite attribute lease, all that it covers.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub const MACHINE_NAME_BYTES_MAX: usize = 64;
 
 /// The rights of a machine, fixed by its invitation. The server enforces them when it grants and
-/// when it replays. The client knows them so that it need not ask (issue 4, "Joining").
+/// when it replays. The client knows them so that it need not ask (docs/internals/security.md).
 ///
 /// Within these rights the machine says which user asks, as with NFS and CephFS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

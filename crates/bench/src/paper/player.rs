@@ -60,7 +60,7 @@ pub fn play(
     let hears = heard.clone();
     machine.tap(move |message| hears.lock().push(message.clone()));
     send(out, &Said::Up)?;
-    let door = machine.file_service();
+    let file_service = machine.file_service();
     let mut under_way = None;
     while let Some(order) = receive(orders)? {
         match order {
@@ -69,7 +69,7 @@ pub fn play(
                 let (mut script, answer) = under_way.take().ok_or("a turn, and no part to do")?;
                 let done = match script.next(answer)? {
                     Some(call) => {
-                        under_way = Some((script, Some(answer_to(&*door, call)?)));
+                        under_way = Some((script, Some(answer_to(&*file_service, call)?)));
                         None
                     }
                     None => Some(script.into_part()),
@@ -79,19 +79,19 @@ pub fn play(
             Order::Tell => send(out, &Said::Heard(std::mem::take(&mut *heard.lock())))?,
         }
     }
-    drop(door);
+    drop(file_service);
     Ok(machine.stop()?)
 }
 
 /// Makes a call, and waits for the answer.
-fn answer_to(door: &dyn FileService, call: Call) -> Result<Result<Reply, Error>, String> {
+fn answer_to(file_service: &dyn FileService, call: Call) -> Result<Result<Reply, Error>, String> {
     let (tell, told) = mpsc::sync_channel(1);
     let named = format!("{call:?}");
     let answer = Box::new(move |answer| {
         // The waiting side may have given up.
         let _ = tell.send(answer);
     });
-    door.call(&Cred::default(), call, answer);
+    file_service.call(&Cred::default(), call, answer);
     let answer = told.recv_timeout(CALL_TIMEOUT).map_err(|_| format!("{named} is not answered"))?;
     Ok(answer.map(|told| match told {
         Response::Reply(reply) | Response::Uncached(reply) => reply.told(),

@@ -38,6 +38,17 @@ pub struct Bar {
     pub met: bool,
 }
 
+/// The most that one operation may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct OperationCosts {
+    /// Messages to and from the server.
+    pub messages: f64,
+    /// Recalls of leases.
+    pub recalls: f64,
+    /// Flushes of the server's log.
+    pub flushes: f64,
+}
+
 impl SharedRow {
     /// A row of so many operations a second.
     pub fn of(name: impl Into<String>, rate: f64) -> SharedRow {
@@ -119,8 +130,9 @@ impl SharedRow {
         self.bar(format!("{most} recalls in 100"), met)
     }
 
-    /// Each operation may cost at most so many messages, recalls and flushes of the log.
-    pub fn costs_bar(self, (messages, recalls, flushes): (f64, f64, f64)) -> SharedRow {
+    /// Each operation may cost at most so much.
+    pub fn costs_bar(self, most: OperationCosts) -> SharedRow {
+        let OperationCosts { messages, recalls, flushes } = most;
         let costs = [(self.messages, messages), (self.recalls, recalls), (self.flushes, flushes)];
         let met = costs.iter().all(|(cost, most)| cost.is_some_and(|cost| cost <= *most));
         self.bar(format!("{messages} messages, {recalls} recalls, {flushes} flushes"), met)
@@ -180,9 +192,10 @@ mod tests {
         assert!(!row(4000, 1100, 0).flush_bar(1.0).met());
         assert!(row(0, 0, 10).recall_bar(1.0).met());
         assert!(!row(0, 0, 11).recall_bar(1.0).met());
-        assert!(row(50, 10, 10).costs_bar((0.05, 0.01, 0.01)).met());
+        const MOST: OperationCosts = OperationCosts { messages: 0.05, recalls: 0.01, flushes: 0.01 };
+        assert!(row(50, 10, 10).costs_bar(MOST).met());
         for (messages, flushes, recalls) in [(51, 0, 0), (0, 11, 0), (0, 0, 11)] {
-            assert!(!row(messages, flushes, recalls).costs_bar((0.05, 0.01, 0.01)).met());
+            assert!(!row(messages, flushes, recalls).costs_bar(MOST).met());
         }
     }
 

@@ -1,7 +1,7 @@
 //! A machine that walks a tree which another machine has just made, as `du`, `grep -r` and `rm -r`
 //! do.
 
-use super::row::SharedRow;
+use super::row::{OperationCosts, SharedRow};
 use super::{Pair, SETTLED};
 use crate::target::Target;
 use std::fs::{self, DirEntry};
@@ -19,8 +19,8 @@ const DIRECTORIES: usize = 8;
 const BYTES: [usize; 5] = [0, 120, 900, 2_500, 9_000];
 /// The walk may take so many times as long as where the tree was made.
 const TIMES: f64 = 3.0;
-/// Messages, recalls and flushes of the server's log that each file may cost.
-const COSTS: (f64, f64, f64) = (0.05, 0.01, 0.01);
+/// The most that each file may cost.
+const COSTS: OperationCosts = OperationCosts { messages: 0.05, recalls: 0.01, flushes: 0.01 };
 
 /// The work that is done in a tree.
 #[derive(Clone, Copy)]

@@ -37,7 +37,7 @@ const LISTING_BYTES: usize = 1 << 20;
 
 /// The use that an open is for.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Purpose {
+pub(super) enum OpenPurpose {
     /// An existing file is read.
     Read,
     /// A file is written from its beginning, and made if need be.
@@ -50,14 +50,14 @@ pub(super) enum Purpose {
     ListUnderLease,
 }
 
-impl Purpose {
+impl OpenPurpose {
     /// DesiredAccess, CreateDisposition and CreateOptions.
     fn fields(self) -> (u32, u32, u32) {
         match self {
-            Purpose::Read => (0x0012_0089, 1, 0x40),
-            Purpose::Replace => (0x0012_019f, 5, 0x40),
-            Purpose::MakeDirectory => (0x0012_019f, 2, 1),
-            Purpose::List | Purpose::ListUnderLease => (0x0012_0089, 1, 1),
+            OpenPurpose::Read => (0x0012_0089, 1, 0x40),
+            OpenPurpose::Replace => (0x0012_019f, 5, 0x40),
+            OpenPurpose::MakeDirectory => (0x0012_019f, 2, 1),
+            OpenPurpose::List | OpenPurpose::ListUnderLease => (0x0012_0089, 1, 1),
         }
     }
 }
@@ -66,7 +66,7 @@ impl Purpose {
 pub(super) const READ_AND_HANDLE: u32 = 3;
 
 /// A client with a session and a tree connect.
-pub(super) struct Client {
+pub(super) struct SmbClient {
     stream: TcpStream,
     keys: Keys,
     next: u64,
@@ -86,13 +86,13 @@ fn malformed(malformed: Malformed) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, malformed)
 }
 
-impl Client {
+impl SmbClient {
     /// Connects, logs on, and connects to the share.
-    pub(super) fn connect(address: SocketAddr, way: Way) -> io::Result<Client> {
+    pub(super) fn connect(address: SocketAddr, way: Way) -> io::Result<SmbClient> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         let mut client =
-            Client { stream, keys: Keys::None, next: 0, session: 0, tree: 0, answer: Vec::new() };
+            SmbClient { stream, keys: Keys::None, next: 0, session: 0, tree: 0, answer: Vec::new() };
         let mut hash = PreauthHash::START;
         client.negotiate(&mut hash)?;
         let challenge = client.set_up(&mut hash, &logon::negotiate())?;
@@ -165,14 +165,14 @@ impl Client {
     }
 
     /// Opens a file by its path in the share. Returns it, and the state of the lease that it has.
-    pub(super) fn open(&mut self, path: &str, purpose: Purpose) -> io::Result<(FileId, u32)> {
+    pub(super) fn open(&mut self, path: &str, purpose: OpenPurpose) -> io::Result<(FileId, u32)> {
         self.ask(Command::Create, &create(path, purpose), 0)?;
         let answer = CreateResponse::parse(&self.answer).map_err(malformed)?;
         Ok((answer.file, self.lease_state(&answer)?))
     }
 
     /// Opens a file and closes it, by one message with both requests.
-    pub(super) fn open_and_close(&mut self, path: &str, purpose: Purpose) -> io::Result<()> {
+    pub(super) fn open_and_close(&mut self, path: &str, purpose: OpenPurpose) -> io::Result<()> {
         let close = FileRequest { file: FileId::RELATED, ..FileRequest::default() }.to_bytes();
         let mut create = self.message(Command::Create, &create(path, purpose), 1);
         create.bytes.pad(0, 8);
@@ -348,11 +348,11 @@ impl Client {
 }
 
 /// The body of a CREATE.
-fn create(path: &str, purpose: Purpose) -> Vec<u8> {
+fn create(path: &str, purpose: OpenPurpose) -> Vec<u8> {
     let name = utf16(path);
     let (access, disposition, options) = purpose.fields();
     let context_at = (120 + name.len()).next_multiple_of(8);
-    let lease = matches!(purpose, Purpose::ListUnderLease).then(|| {
+    let lease = matches!(purpose, OpenPurpose::ListUnderLease).then(|| {
         let v2 = Some(LeaseV2 { parent: None, epoch: 0 });
         let lease = LeaseContext { key: [7; 16], state: READ_AND_HANDLE, flags: 0, v2 };
         to_bytes(&[(b"RqLs", lease.to_bytes())])

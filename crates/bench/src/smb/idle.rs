@@ -1,8 +1,8 @@
 //! Connections that do nothing.
 
-use super::client::Client;
-use super::doors::Ours;
+use super::client::SmbClient;
 use super::protection::Way;
+use super::servers::Ours;
 use crate::cost::resident_bytes;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io;
@@ -30,10 +30,10 @@ pub(super) fn resident_mib(ours: &Ours, connections: usize, tell: &mut dyn FnMut
         if n % 1000 == 0 {
             tell(&format!("idle connections: {n} of {connections}"));
         }
-        clients.push(Client::connect(ours.address, Way::Signed)?);
+        clients.push(SmbClient::connect(ours.address, Way::Signed)?);
     }
     let resident = resident_bytes(ours.process()?)?;
     // All are still there.
-    clients.into_iter().try_for_each(Client::log_off)?;
+    clients.into_iter().try_for_each(SmbClient::log_off)?;
     Ok(resident as f64 / f64::from(1 << 20))
 }

@@ -1,9 +1,9 @@
 //! Listings of a large directory.
 
-use super::client::{Client, Purpose, READ_AND_HANDLE};
-use super::doors::{Beside, Ours, Work};
+use super::client::{OpenPurpose, READ_AND_HANDLE, SmbClient};
 use super::protection::Way;
 use super::row::SmbRow;
+use super::servers::{Beside, MeasuredWork, Ours};
 use crate::shared::Testbed;
 use std::fs::{self, File};
 use std::io;
@@ -23,7 +23,7 @@ fn fill(root: &Path, entries: usize) -> io::Result<()> {
 }
 
 /// Lists a directory of so many entries.
-fn list(client: &mut Client, purpose: Purpose, entries: usize) -> io::Result<u32> {
+fn list(client: &mut SmbClient, purpose: OpenPurpose, entries: usize) -> io::Result<u32> {
     let (dir, lease) = client.open(DIR, purpose)?;
     // Beside the entries there are the directory and the one above.
     let listed = client.list(dir)?;
@@ -39,9 +39,11 @@ pub(super) fn beside(beside: &Beside, entries: usize, tell: &mut dyn FnMut(&str)
     tell("making a large directory");
     fill(beside.ours.target.dir(), entries)?;
     fill(&beside.samba.dir, entries)?;
-    let run =
-        |client: &mut Client, _| (0..TIMES).try_for_each(|_| list(client, Purpose::List, entries).map(drop));
-    let work = Work { name: format!("listing of {entries}"), units: TIMES, way: Way::Signed, run: &run };
+    let run = |client: &mut SmbClient, _| {
+        (0..TIMES).try_for_each(|_| list(client, OpenPurpose::List, entries).map(drop))
+    };
+    let work =
+        MeasuredWork { name: format!("listing of {entries}"), units: TIMES, way: Way::Signed, run: &run };
     beside.compare(&work, |_, _| Ok(()), tell)
 }
 
@@ -54,14 +56,14 @@ pub(super) fn messages(base: &Path, entries: usize, tell: &mut dyn FnMut(&str)) 
     let ours = Ours::serve(machine)?;
     fill(ours.target.dir(), entries)?;
     ours.target.sync()?;
-    let mut client = Client::connect(ours.address, Way::Signed)?;
+    let mut client = SmbClient::connect(ours.address, Way::Signed)?;
     let mut least = u64::MAX;
     for _ in 0..COUNTS {
-        if list(&mut client, Purpose::ListUnderLease, entries)? != READ_AND_HANDLE {
+        if list(&mut client, OpenPurpose::ListUnderLease, entries)? != READ_AND_HANDLE {
             return Err(io::Error::other("no directory lease was granted"));
         }
         let before = office.messages()?;
-        list(&mut client, Purpose::ListUnderLease, entries)?;
+        list(&mut client, OpenPurpose::ListUnderLease, entries)?;
         least = least.min(office.messages()? - before);
     }
     client.log_off()?;

@@ -5,13 +5,13 @@
 //! of this machine changes it little.
 
 mod client;
-mod doors;
 mod idle;
 mod listing;
 mod logon;
 mod protection;
 mod row;
 mod samba;
+mod servers;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -19,8 +19,8 @@ mod work;
 pub use row::{SmbRow, text};
 
 use crate::process::end_on_signals;
-use doors::{Beside, Ours};
 use protection::Way;
+use servers::{Beside, Ours};
 use std::io;
 use std::path::Path;
 

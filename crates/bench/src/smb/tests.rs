@@ -1,6 +1,6 @@
 //! The client against our server, in this process.
 
-use super::client::{Client, PASSWORD, Purpose, READ_AND_HANDLE, SHARE, USER};
+use super::client::{OpenPurpose, PASSWORD, READ_AND_HANDLE, SHARE, SmbClient, USER};
 use super::protection::Way;
 use node::{Machine, MachineSettings};
 use smb::accounts::{Share, User, add_share, add_user};
@@ -27,30 +27,30 @@ fn served(what: impl FnOnce(std::net::SocketAddr)) {
 fn files_are_written_read_and_listed_both_ways() {
     served(|address| {
         for (way, name) in [(Way::Signed, "signed"), (Way::Encrypted, "encrypted")] {
-            let mut client = Client::connect(address, way).unwrap();
-            let (dir, lease) = client.open(name, Purpose::MakeDirectory).unwrap();
+            let mut client = SmbClient::connect(address, way).unwrap();
+            let (dir, lease) = client.open(name, OpenPurpose::MakeDirectory).unwrap();
             assert_eq!(lease, 0);
             client.close(dir).unwrap();
             let path = format!("{name}\\file");
-            let (file, _) = client.open(&path, Purpose::Replace).unwrap();
+            let (file, _) = client.open(&path, OpenPurpose::Replace).unwrap();
             let data = (0..MIB).map(|at| (at % 251) as u8).collect::<Vec<u8>>();
             client.write(file, 0, &data).unwrap();
             client.write(file, MIB as u64, b"more").unwrap();
             client.flush(file).unwrap();
             client.close(file).unwrap();
-            let (file, _) = client.open(&path, Purpose::Read).unwrap();
+            let (file, _) = client.open(&path, OpenPurpose::Read).unwrap();
             assert_eq!(client.read(file, 0, MIB).unwrap(), MIB);
             assert_eq!(client.content(), data);
             assert_eq!(client.read(file, MIB as u64, MIB).unwrap(), 4);
             assert_eq!(client.content(), b"more");
             client.close(file).unwrap();
-            let (dir, lease) = client.open(name, Purpose::ListUnderLease).unwrap();
+            let (dir, lease) = client.open(name, OpenPurpose::ListUnderLease).unwrap();
             assert_eq!((client.list(dir).unwrap(), lease), (3, READ_AND_HANDLE));
             client.close(dir).unwrap();
-            assert!(client.open("missing", Purpose::Read).is_err());
+            assert!(client.open("missing", OpenPurpose::Read).is_err());
             if way == Way::Signed {
-                client.open_and_close(&path, Purpose::Read).unwrap();
-                assert!(client.open_and_close("missing", Purpose::Read).is_err());
+                client.open_and_close(&path, OpenPurpose::Read).unwrap();
+                assert!(client.open_and_close("missing", OpenPurpose::Read).is_err());
             }
             client.log_off().unwrap();
         }

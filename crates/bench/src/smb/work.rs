@@ -1,10 +1,10 @@
 //! Work on files: opens, long transfers, many small files.
 
-use super::client::Client;
-use super::client::Purpose::{MakeDirectory, Read, Replace};
-use super::doors::{Beside, Work};
+use super::client::OpenPurpose::{MakeDirectory, Read, Replace};
+use super::client::SmbClient;
 use super::protection::Way;
 use super::row::SmbRow;
+use super::servers::{Beside, MeasuredWork};
 use std::io;
 
 const MIB: usize = 1 << 20;
@@ -13,7 +13,7 @@ const SMALL_BYTES: usize = 4096;
 /// Opens a file and closes it, again and again: by two requests one after the other, and by a
 /// compound, as clients do that look at a file.
 pub(super) fn opens(beside: &Beside, opens: usize, tell: &mut dyn FnMut(&str)) -> io::Result<[SmbRow; 2]> {
-    let one_by_one = Work {
+    let one_by_one = MeasuredWork {
         name: "open and close".into(),
         units: opens,
         way: Way::Signed,
@@ -25,12 +25,12 @@ pub(super) fn opens(beside: &Beside, opens: usize, tell: &mut dyn FnMut(&str)) -
             Ok(())
         },
     };
-    let compound = Work {
+    let compound = MeasuredWork {
         name: "open and close at once".into(),
         run: &|client, _| (0..opens).try_for_each(|_| client.open_and_close("opened", Read)),
         ..one_by_one
     };
-    let prepare = |client: &mut Client, _| {
+    let prepare = |client: &mut SmbClient, _| {
         let (file, _) = client.open("opened", Replace)?;
         client.close(file)
     };
@@ -45,7 +45,7 @@ pub(super) fn transfers(
     tell: &mut dyn FnMut(&str),
 ) -> io::Result<[SmbRow; 2]> {
     let data = irregular(MIB);
-    let put = Work {
+    let put = MeasuredWork {
         name: "put of a MiB".into(),
         units: mib,
         way,
@@ -58,7 +58,7 @@ pub(super) fn transfers(
             client.close(file)
         },
     };
-    let get = Work {
+    let get = MeasuredWork {
         name: "get of a MiB".into(),
         units: mib,
         way,
@@ -78,7 +78,7 @@ pub(super) fn transfers(
 /// Makes, writes and closes files of 4 KiB in a new directory.
 pub(super) fn files(beside: &Beside, files: usize, tell: &mut dyn FnMut(&str)) -> io::Result<SmbRow> {
     let data = irregular(SMALL_BYTES);
-    let work = Work {
+    let work = MeasuredWork {
         name: "create, write and close of 4 KiB".into(),
         units: files,
         way: Way::Signed,
@@ -91,7 +91,7 @@ pub(super) fn files(beside: &Beside, files: usize, tell: &mut dyn FnMut(&str)) -
             Ok(())
         },
     };
-    let prepare = |client: &mut Client, round| {
+    let prepare = |client: &mut SmbClient, round| {
         let (dir, _) = client.open(&format!("files-{round}"), MakeDirectory)?;
         client.close(dir)
     };

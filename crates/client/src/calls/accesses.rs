@@ -100,9 +100,9 @@ mod tests {
     }
 
     /// Makes the content of `file` ping-pong: it is recalled again and again.
-    fn passing(client: &mut Client, file: &FileId) {
-        (0..8).for_each(|_| client.passing.note(Time(9_000), file, 1));
-        assert!(client.passing.has(Time(10_000), file));
+    fn ping_pong(client: &mut Client, file: &FileId) {
+        (0..8).for_each(|_| client.ping_pong.note(Time(9_000), file, 1));
+        assert!(client.ping_pong.has(Time(10_000), file));
     }
 
     fn logged(out: &[Output]) -> usize {
@@ -128,7 +128,7 @@ mod tests {
     fn of_what_passes_the_access_is_seen_here_at_once_and_told_later() {
         let file = FileId::root().child(7);
         let mut client = client(&file);
-        passing(&mut client, &file);
+        ping_pong(&mut client, &file);
         assert_eq!(atime(&mut client, 5_000, &file).secs, 4);
         reads(&mut client, 10_000, &file);
         assert_eq!(logged(&later(&mut client, 10_001)), 0);
@@ -154,7 +154,7 @@ mod tests {
     fn what_others_change_meanwhile_stays_as_they_have_it() {
         let file = FileId::root().child(7);
         let mut client = client(&file);
-        passing(&mut client, &file);
+        ping_pong(&mut client, &file);
         reads(&mut client, 10_000, &file);
         client.files.get_mut(&file).unwrap().attributes.as_mut().unwrap().ctime.secs = 9;
         assert_eq!(atime(&mut client, 10_001, &file).secs, 4);

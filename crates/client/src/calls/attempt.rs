@@ -38,10 +38,12 @@ impl Client {
         let cred = waiting.cred.clone();
         match waiting.call.clone() {
             Call::Lookup(call::Lookup { dir, label }) => self.lookup(now, waiting, dir, label),
+            Call::Find(call::Find { dir, label }) => self.find(now, cred, dir, label),
             Call::Spellings(call::Spellings { dir, label }) => self.spellings(now, &dir, label, cred),
             Call::Parent(call::Parent { dir }) => self.parent(now, &dir),
             Call::Links(call::Links { file }) => self.links(&file),
             Call::Stat(call::Stat { file }) => Ok(Reply::Stat(self.stat(now, &file)?)),
+            Call::Peek(call::Peek { file }) => self.peek(now, waiting, &file),
             Call::Glance(call::Glance { file }) => self.glance(&file),
             Call::Access(call::Access { file, mask }) => {
                 self.decide(now, operation::Access { file, mask, cred }.into())?;
@@ -54,8 +56,10 @@ impl Client {
             Call::Rename(rename) => self.rename(now, waiting, rename, out),
             Call::SetAttributes(set) => self.set_attributes(now, waiting, set),
             Call::OpenFile(open) => self.open(now, cred, open),
-            Call::Cover(call::Cover { file, write, xattr: None }) => self.cover(&file, write),
-            Call::Cover(call::Cover { file, write, xattr: Some(name) }) => {
+            Call::Cover(call::Cover { file, write, empties, xattr: None }) => {
+                self.cover(waiting, &file, (write, empties))
+            }
+            Call::Cover(call::Cover { file, write, xattr: Some(name), .. }) => {
                 self.cover_xattr(&file, name, write)
             }
             // Another machine uses the file, and no caller waits for this.
@@ -139,6 +143,7 @@ impl Client {
             Answer::Stat(stat) => Ok(Reply::Stat(stat)),
             Answer::Lock(conflict) => Ok(Reply::Lock(conflict)),
             Answer::Entry(entry) => self.node(now, entry),
+            Answer::Found(entry, attributes) => Ok(Reply::Found(entry, attributes)),
         }
     }
 
@@ -160,7 +165,7 @@ impl Client {
     /// Decides an update that uses up space. A refused update costs nothing.
     fn decide_charged(&mut self, now: Now, waiting: &Waiting, operation: Operation) -> Result<Answer, Stop> {
         let (server, (bytes, files)) = (self.leader_of(&operation), cost(&operation));
-        self.charge(server, waiting, bytes, files)?;
+        self.charge(now, server, waiting, (bytes, files))?;
         let decided = self.decide(now, operation);
         if decided.is_err() {
             self.servers.get_mut(server).allowance.add(bytes, files);
@@ -191,10 +196,20 @@ impl Client {
         }
     }
 
+    fn peek(&mut self, now: Now, waiting: &mut Waiting, file: &FileId) -> Tried {
+        waiting.spares = true;
+        Ok(Reply::Stat(self.stat(now, file)?))
+    }
+
+    fn find(&mut self, now: Now, cred: Cred, dir: FileId, label: Label) -> Tried {
+        self.used(&dir);
+        self.answer(now, operation::Find { dir, label, cred }.into())
+    }
+
     fn spellings(&mut self, now: Now, dir: &FileId, label: Label, cred: Cred) -> Tried {
         self.used(dir);
         let folded = namespace::fold(&label);
-        let lookup = Operation::Lookup(operation::Lookup { dir: dir.clone(), label, cred });
+        let lookup = Operation::Find(operation::Find { dir: dir.clone(), label, cred });
         match self.decide(now, lookup.clone()) {
             Ok(_) | Err(Stop::Error(Error::NotFound)) => {}
             Err(stop) => return Err(stop),
@@ -315,7 +330,7 @@ impl Client {
         &mut self,
         now: Now,
         waiting: &Waiting,
-        call::Link { file, dir, label }: call::Link,
+        call::Link { file, dir, label, replaced }: call::Link,
         out: &mut Vec<Output>,
     ) -> Tried {
         self.require_quiet()?;
@@ -323,11 +338,18 @@ impl Client {
         let position = integer.unwrap_or(1);
         let cred = waiting.cred.clone();
         let time = now.wall;
+        let open = replaced.as_ref().is_some_and(|replaced| self.has_open(&dir, &replaced.label));
+        if replaced.is_some() {
+            // As for a rename that replaces a file.
+            self.publish_before(now, &file, out)?;
+        }
         let operation = Operation::Link(operation::Link {
             file: file.clone(),
             dir: dir.clone(),
             label,
+            replaced,
             position,
+            open,
             cred,
             time,
         });
@@ -354,12 +376,13 @@ impl Client {
 
     fn unlink(&mut self, now: Now, cred: Cred, unlink: call::Unlink) -> Tried {
         self.require_quiet()?;
-        let call::Unlink { dir, label, directory } = unlink;
+        let call::Unlink { dir, label, pending, directory } = unlink;
         let lingers = self.would_linger(&self.files.child(&dir, &label, Kind::Read));
         let open = lingers.is_some() || self.has_open(&dir, &label);
         let server = self.server_of(&dir);
-        let reply =
-            self.answer(now, operation::Unlink { dir, label, directory, open, cred, time: now.wall }.into())?;
+        let time = now.wall;
+        let unlink = operation::Unlink { dir, label, pending, directory, open, cred, time };
+        let reply = self.answer(now, unlink.into())?;
         Ok(self.removed(server, lingers, reply))
     }
 
@@ -375,12 +398,13 @@ impl Client {
         &mut self,
         now: Now,
         waiting: &Waiting,
-        call::Rename { from_dir, from, to_dir, to, mode, whiteout }: call::Rename,
+        call::Rename { from_dir, from, source, to_dir, to, mode, replaced: taken, whiteout }: call::Rename,
         out: &mut Vec<Output>,
     ) -> Tried {
         self.require_quiet()?;
         let moved = self.files.child(&from_dir, &from, Kind::Read);
-        let replaced = self.files.child(&to_dir, &to, Kind::Read);
+        let lost = taken.as_ref().map_or(&to, |taken| &taken.label);
+        let replaced = self.files.child(&to_dir, lost, Kind::Read);
         if let (Known::Used(moved), Known::Used(replaced)) = (&moved, &replaced) {
             // The moved file's content is published before the rename. So a crash leaves the old
             // file or the new one, never an empty one. For a rename that the server does, see
@@ -393,7 +417,7 @@ impl Client {
         let lingers = self.would_linger(&replaced).filter(|file| {
             mode == RenameMode::Replace && !matches!(&moved, Known::Used(moved) if moved.file == *file)
         });
-        let open = lingers.is_some() || self.has_open(&to_dir, &to);
+        let open = lingers.is_some() || self.has_open(&to_dir, lost);
         if whiteout && from_dir == to_dir && self.has_one_integer(&to_dir) {
             // The rename needs two integers in a row, and this block has only one left. It takes
             // them from the next block.
@@ -409,9 +433,11 @@ impl Client {
         let operation = Operation::Rename(operation::Rename {
             from_dir: from_dir.clone(),
             from,
+            source,
             to_dir: to_dir.clone(),
             to,
             mode,
+            replaced: taken,
             position,
             whiteout: left.map(|(integer, ino)| Whiteout { integer, ino }),
             open,
@@ -461,6 +487,10 @@ impl Client {
         if let Some(operation) = &operation {
             self.would_do(operation)?;
         }
+        if size.is_some() && through_handle {
+            // A machine that changes the content now loses it at once, and not first to a reader.
+            self.content(&file, Kind::Write)?;
+        }
         self.stat(now, &file)?;
         if let Some(size) = size {
             self.truncate(now, waiting, &file, size, through_handle)?;
@@ -484,9 +514,9 @@ impl Client {
         let upto = upto.unwrap_or_else(|| children.upto());
         // Entries that are not known yet, and entries made since the listing began, stand at later
         // positions.
-        let known = children.through.min(upto.last);
+        let known = children.up_to.min(upto.last);
         if after >= known && known < upto.last {
-            return Err(page(dir, children.through));
+            return Err(page(dir, children.up_to));
         }
         let found: Vec<(Label, Entry)> = children
             .by_position
@@ -496,7 +526,7 @@ impl Client {
             .take(limit)
             .collect();
         if found.is_empty() && known < upto.last {
-            return Err(page(dir, children.through));
+            return Err(page(dir, children.up_to));
         }
         let end = found.len() < limit && known == upto.last;
         if stat {
@@ -507,7 +537,7 @@ impl Client {
             .map(|(label, entry)| {
                 let stat = stat && !self.is_changing(&entry.file);
                 let stat = if stat { self.stat(now, &entry.file).ok() } else { None };
-                Listed { label, entry, stat, passing: false }
+                Listed { label, entry, stat, uncached: false }
             })
             .collect();
         if after == 0 {

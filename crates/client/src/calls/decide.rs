@@ -43,6 +43,7 @@ impl Client {
     fn commit(&mut self, now: Now, operation: Operation, effects: &Effects) {
         let server = self.leader_of(&operation);
         let sequence = self.servers.get_mut(server).push_update(now.time, operation);
+        self.note_freed(now, effects);
         for effect in effects {
             self.files.apply(effect, true);
             match effect {

@@ -7,7 +7,7 @@ use crate::{AllocateMode, Invalidation, Now, Output, Reply, call};
 use bytes::Bytes;
 use content::{FileContent, SYNCED_BYTES_MAX, Unreadable};
 use ident::FileId;
-use lease::{Field, Kind, Label, Lease, Released};
+use lease::{Field, Kind, Label, Lease, Mode, Released};
 use namespace::{Cred, Error, FileKind, Knowledge, Known, Operation, Timestamp, Verdict, operation};
 use std::ops::Range;
 
@@ -18,6 +18,9 @@ const RELATIME_SECS: i64 = 24 * 60 * 60;
 
 /// Permission bits, as in one digit of the mode.
 const READ_OR_EXECUTE: [u8; 2] = [4, 1];
+
+/// The modes of handles beside which nobody writes behind a cache.
+const ACCESSES: [Mode; 3] = [Mode::AccessRead, Mode::AccessWrite, Mode::AccessDelete];
 
 /// The largest size of a file. Offsets are signed at every front door.
 const SIZE_MAX: u64 = i64::MAX as u64;
@@ -44,7 +47,7 @@ impl Write {
 
 impl Client {
     /// The content of `file`, ready to read or write, if its lease and its extents are here.
-    fn content(&mut self, file: &FileId, kind: Kind) -> Result<&mut FileContent, Stop> {
+    pub(crate) fn content(&mut self, file: &FileId, kind: Kind) -> Result<&mut FileContent, Stop> {
         let Some(known) = self.files.get_mut(file) else { return Err(want_content(file, kind)) };
         if known.gone {
             return Err(Stop::Error(Error::Stale));
@@ -84,7 +87,7 @@ impl Client {
         content.read(offset, length, &mut parts).map_err(|e| unreadable(file, e))?;
         if !kept {
             let head = content.head();
-            self.passing.note_read(now.time, file, &head);
+            self.ping_pong.note_read(now.time, file, &head);
         }
         Ok(Reply::Data(parts))
     }
@@ -114,7 +117,7 @@ impl Client {
             return;
         }
         // While the server does an operation for this client, nothing is logged either.
-        if self.is_told || self.passing.has(now.time, file) || self.require_quiet().is_err() {
+        if self.is_told || self.ping_pong.has(now.time, file) || self.require_quiet().is_err() {
             self.accesses.note(now.time, file, now.wall, attributes.ctime);
         } else {
             // A refusal means that the file is gone, and then its access time does not matter.
@@ -136,11 +139,19 @@ impl Client {
     }
 
     /// Covers what clients of a front door cache. See [`call::Cover`]. To cover takes nothing from
-    /// other machines that may cache, too.
-    pub(crate) fn cover(&mut self, file: &FileId, write: bool) -> Tried {
-        self.content(file, Kind::Read)?;
-        let is_alone = matches!(self.files.others(file, &Field::Handles), Known::Used(false));
-        let write = write && (is_alone || self.files.holds(file, &Field::Content, Kind::Write));
+    /// other machines that may cache, too, unless the caller empties the file.
+    pub(crate) fn cover(
+        &mut self,
+        waiting: &mut Waiting,
+        file: &FileId,
+        (write, empties): (bool, bool),
+    ) -> Tried {
+        self.content(file, if empties { Kind::Write } else { Kind::Read })?;
+        let has_written = !empties && self.files.holds(file, &Field::Content, Kind::Write);
+        if write && !has_written {
+            self.inquire(waiting, file)?;
+        }
+        let write = write && (self.is_alone_with(file) || has_written);
         let kind = if write { Kind::Write } else { Kind::Read };
         self.content(file, kind)?;
         if !self.files.holds(file, &Field::Locks, kind) {
@@ -152,6 +163,39 @@ impl Client {
         self.covered.insert(file, |file| self.files.get(file).is_some());
         let handles = self.files.get(file).and_then(|known| known.handles.as_ref());
         Ok(Reply::Covered { write, handles: handles.map_or(0, |handles| handles.count()) })
+    }
+
+    /// Asks whether other machines have the file open to read, write or delete: for one mode after
+    /// the other, and once. The question breaks no handle caching. A machine that has no such
+    /// handle says so, and of one that has, nothing is heard.
+    fn inquire(&mut self, waiting: &mut Waiting, file: &FileId) -> Result<(), Stop> {
+        let mut asked = match waiting.progress {
+            Progress::Inquired(asked) => asked,
+            _ => lease::OpenModes::CLOSED,
+        };
+        if self.is_alone_with(file) {
+            return Ok(());
+        }
+        for field in ACCESSES.map(Field::Mode) {
+            match self.files.others(file, &field) {
+                Known::Used(false) => {}
+                Known::Unknown if !asked.has(&field) => {
+                    asked.set(&field, true);
+                    waiting.progress = Progress::Inquired(asked);
+                    waiting.spares = true;
+                    let access = operation::Access { file: file.clone(), mask: 0, cred: Cred::default() };
+                    return Err(self.want(access.into(), file, field));
+                }
+                Known::Used(true) | Known::Unused | Known::Unknown => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is known that no other machine has a handle that reads, writes or deletes.
+    fn is_alone_with(&self, file: &FileId) -> bool {
+        let is_known_not = |field| matches!(self.files.others(file, &field), Known::Used(false));
+        is_known_not(Field::Handles) || ACCESSES.into_iter().all(|mode| is_known_not(Field::Mode(mode)))
     }
 
     /// Covers what clients of a front door cache of an extended attribute. See [`call::Cover`].
@@ -188,7 +232,7 @@ impl Client {
         if let Progress::Written(written) = waiting.progress {
             return Ok(Reply::Written(written));
         }
-        match self.goes_through(file, &write) {
+        match self.is_write_through(file, &write) {
             true => self.write_through(now, waiting, file, write, out),
             false => self.write_back(now, waiting, file, write, out),
         }
@@ -221,7 +265,7 @@ impl Client {
         self.session_of_mut(file).promised.take(file, &range);
         if offset != opinion {
             // The kernel has put the appended data where it took the end to be.
-            out.push(Output::Invalidate(Invalidation::Pages(file.clone())));
+            out.push(Output::RevokeUncovered(Invalidation::Pages(file.clone())));
         }
         self.publish_early(now, file, out);
         Ok(Reply::Written(written))
@@ -245,6 +289,7 @@ impl Client {
         let before = self.content(file, Kind::Write)?.size();
         self.change_content(now, file, |content| content.truncate(size, now.wall))?;
         if size < before {
+            self.freed = Some(now.time);
             self.session_of_mut(file).break_promise(file, size..u64::MAX);
         }
         Ok(())
@@ -258,13 +303,13 @@ impl Client {
 
     /// Promises space for the parts of `range` without content. The other parts have their space
     /// already.
-    fn promise(&mut self, waiting: &Waiting, file: &FileId, range: Range<u64>) -> Result<(), Stop> {
+    fn promise(&mut self, now: Now, waiting: &Waiting, file: &FileId, range: Range<u64>) -> Result<(), Stop> {
         let content = self.content(file, Kind::Write)?;
         let (size, holes) = (content.size(), content.holes_in(range));
         let server = self.server_of(file);
         let lacks = self.servers.get(server).promised.lacks(file, holes);
         let bytes: u64 = lacks.iter().map(|part| part.end - part.start).sum();
-        self.charge(server, waiting, wire::cost_of_write(size, bytes), 0)?;
+        self.charge(now, server, waiting, (wire::cost_of_write(size, bytes), 0))?;
         let promised = &mut self.servers.get_mut(server).promised;
         lacks.into_iter().for_each(|part| promised.add(file, part));
         Ok(())
@@ -282,13 +327,14 @@ impl Client {
         match what {
             AllocateMode::Reserve { keep_size } => {
                 self.may_change(file)?;
-                self.promise(waiting, file, offset..end)?;
+                self.promise(now, waiting, file, offset..end)?;
                 if !keep_size && end > size {
                     self.change_content(now, file, |content| content.truncate(end, now.wall))?;
                 }
             }
             AllocateMode::Punch => {
                 self.change_content(now, file, |content| content.punch(offset, length, now.wall))?;
+                self.freed = Some(now.time);
                 self.session_of_mut(file).break_promise(file, offset..end);
             }
             AllocateMode::Zero { keep_size } => {
@@ -301,7 +347,7 @@ impl Client {
     /// Makes writers wait while a recall waits for their file's content to be published.
     fn may_change(&self, file: &FileId) -> Result<(), Stop> {
         if self.revocations.holds_up_writes(file) {
-            return Err(Stop::until(WaitingFor::Yielded(file.clone())));
+            return Err(Stop::until(WaitingFor::Revocation(file.clone())));
         }
         Ok(())
     }
@@ -330,8 +376,8 @@ impl Client {
         file: Option<&FileId>,
         out: &mut Vec<Output>,
     ) -> Tried {
-        let (barriers, mut through) = match (&waiting.progress, file) {
-            (Progress::Syncing { barriers, through }, _) => (barriers.clone(), through.clone()),
+        let (barriers, mut up_to) = match (&waiting.progress, file) {
+            (Progress::Syncing { barriers, up_to }, _) => (barriers.clone(), up_to.clone()),
             (_, Some(file)) => {
                 let barrier = self.publish(now, file, SYNCED_BYTES_MAX, out);
                 (barrier.into_iter().map(|barrier| (file.clone(), barrier)).collect(), Vec::new())
@@ -339,46 +385,54 @@ impl Client {
             (_, None) => (self.publish_all(now, out), Vec::new()),
         };
         if !barriers.iter().all(|(file, barrier)| self.has_published(file, *barrier)) {
-            waiting.progress = Progress::Syncing { barriers: barriers.clone(), through };
+            waiting.progress = Progress::Syncing { barriers: barriers.clone(), up_to };
             return Err(Stop::until(WaitingFor::Published(barriers)));
         }
-        if through.is_empty() {
+        if up_to.is_empty() {
             // One server has a file and its names: an operation over files of several is shipped,
             // and durable once it is answered.
             let only = file.map(|file| self.server_of(file));
             let logs = self.servers.iter().filter(|(server, _)| only.is_none_or(|only| only == *server));
-            through.extend(logs.map(|(server, session)| (server, session.log.last())));
+            up_to.extend(logs.map(|(server, session)| (server, session.log.last())));
         }
-        let left = through.iter().find(|(server, last)| self.servers.get(*server).log.applied() < *last);
+        let left = up_to.iter().find(|(server, last)| self.servers.get(*server).log.applied() < *last);
         if let Some((server, last)) = left.copied() {
-            waiting.progress = Progress::Syncing { barriers, through };
+            waiting.progress = Progress::Syncing { barriers, up_to };
             return Err(Stop::Need(Need::Applied(server, last)));
         }
         // Everything that can be durable is. A loss since the last sync is reported once.
         if self.take_unsaved(file) { Err(Stop::Error(Error::CutOff)) } else { Ok(Reply::Nothing) }
     }
 
-    fn let_go_of_content(&mut self, file: &FileId) {
+    /// Releases the lease on content that cannot be learned under the lease. The front doors revoke
+    /// what they have of the content, as if the server had recalled the lease.
+    fn release_content(&mut self, now: Now, file: &FileId, out: &mut Vec<Output>) {
         let released = Released { file: file.clone(), field: Field::Content, keep: None };
-        self.files.release(std::slice::from_ref(&released));
-        self.publishing.orphan(file);
-        self.push_release(self.server_of(file), vec![released], Vec::new());
+        self.revocations.recall(self.server_of(file), vec![released]);
+        self.revoke_recalled(now, out);
     }
 
-    /// Learns extents, or inline content, from the server.
+    /// Learns extents `from..to`, or inline content, from the server's answer to the question
+    /// `number`.
+    ///
+    /// Questions for content overtake the log, and answers may be overtaken by grants. So an answer
+    /// to a question from before the present lease says nothing. The call that waits for the answer
+    /// asks again.
     pub(crate) fn learn_extents(
         &mut self,
-        file: &FileId,
-        from: u64,
-        to: u64,
-        extents: Vec<namespace::Extent>,
-        inline: Option<Vec<u8>>,
+        now: Now,
+        (number, file): (u64, &FileId),
+        (from, to): (u64, u64),
+        (extents, inline): (Vec<namespace::Extent>, Option<Vec<u8>>),
+        out: &mut Vec<Output>,
     ) {
+        if self.files.get(file).is_none_or(|known| number <= known.content_since) {
+            return;
+        }
         if to == from && inline.is_none() {
-            // The server does not know of the client's lease, which was mostly released meanwhile.
-            // The client releases it and asks again.
+            // The server does not know of the lease.
             if self.files.holds(file, &Field::Content, Kind::Read) {
-                self.let_go_of_content(file);
+                self.release_content(now, file, out);
             }
             return;
         }
@@ -390,7 +444,7 @@ impl Client {
         if keyless && squashes && (sealed || !extents.is_empty()) {
             // This machine's user was not allowed to read the file when its lease was granted, and
             // may be now.
-            return self.let_go_of_content(file);
+            return self.release_content(now, file, out);
         }
         match &mut known.content {
             KnownContent::Open(content) => content.learn(from, to, extents),
@@ -420,3 +474,6 @@ fn unreadable(file: &FileId, why: Unreadable) -> Stop {
         Unreadable::Damaged(_) => Stop::Error(Error::Damaged),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,13 +7,13 @@ use crate::client::Client;
 use crate::knowledge::{KnownFile, Writes};
 use crate::{Now, Output, Reply, call};
 use ident::FileId;
-use lease::{Field, Kind, Lease, Mode, Open, Released, Time};
+use lease::{Field, Kind, Lease, Mode, OpenModes, Released, Time};
 use namespace::{Cred, Entry, Error, Knowledge, Known, Link, Operation, operation};
 
 impl Client {
     /// This client's own values of the black boxes of `file`.
-    pub fn own(&self, file: &FileId) -> Open {
-        self.files.get(file).map_or(Open::CLOSED, KnownFile::own)
+    pub fn own(&self, file: &FileId) -> OpenModes {
+        self.files.get(file).map_or(OpenModes::CLOSED, KnownFile::own)
     }
 
     /// Whether a program here may have the file mapped to write to. Such a mapping needs a handle
@@ -42,7 +42,7 @@ impl Client {
         let own = self.own(&file);
         // Through a handle that reads, the kernel shows its pages. These may already have a
         // write-through change that does not count yet.
-        let is_back = self.files.get(&file).is_none_or(|known| known.writes == Writes::Back);
+        let is_back = self.files.get(&file).is_none_or(|known| known.writes == Writes::WriteBack);
         if open.has_mode(Mode::AccessRead) && !is_back {
             return Err(want_content(&file, Kind::Write));
         }
@@ -55,11 +55,11 @@ impl Client {
         let known = self.files.get(&file);
         let keep_pages = !self.may_be_mapped(&file)
             || known.is_some_and(|known| known.covers(&Field::Content, Kind::Write));
-        Ok(Reply::Opened { keep_pages, passing: self.passes(now, &file) })
+        Ok(Reply::Opened { keep_pages, uncached: self.passes(now, &file) })
     }
 
     /// Opens a handle on a file that the server has just made for this client.
-    pub(crate) fn open_shipped(&mut self, now: Now, entry: Entry, open: Open) -> Result<Reply, Stop> {
+    pub(crate) fn open_shipped(&mut self, now: Now, entry: Entry, open: OpenModes) -> Result<Reply, Stop> {
         let file = entry.file.clone();
         let stat = self.stat(now, &file)?;
         // The creator of a file may use its handle as requested, whatever the permissions of the
@@ -90,7 +90,7 @@ impl Client {
         now: Now,
         waiting: &Waiting,
         file: &FileId,
-        open: Open,
+        open: OpenModes,
         out: &mut Vec<Output>,
     ) -> Result<Reply, Stop> {
         if self.close_lost(file, open) {

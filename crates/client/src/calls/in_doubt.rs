@@ -8,15 +8,18 @@ use lease::{Kind, Label};
 use namespace::{Knowledge, Known, Operation, fold, operation};
 
 /// The names that an operation binds or unbinds.
-pub(crate) fn names(operation: &Operation) -> [Option<(&FileId, &Label)>; 2] {
+pub(crate) fn names(operation: &Operation) -> [Option<(&FileId, &Label)>; 3] {
     match operation {
         Operation::Create(operation::Create { dir, label, .. })
-        | Operation::Link(operation::Link { dir, label, .. })
-        | Operation::Unlink(operation::Unlink { dir, label, .. }) => [Some((dir, label)), None],
-        Operation::Rename(operation::Rename { from_dir, from, to_dir, to, .. }) => {
-            [Some((from_dir, from)), Some((to_dir, to))]
+        | Operation::Unlink(operation::Unlink { dir, label, .. }) => [Some((dir, label)), None, None],
+        Operation::Link(operation::Link { dir, label, replaced, .. }) => {
+            [Some((dir, label)), replaced.as_ref().map(|replaced| (dir, &replaced.label)), None]
         }
-        _ => [None, None],
+        Operation::Rename(operation::Rename { from_dir, from, to_dir, to, replaced, .. }) => {
+            let lost = replaced.as_ref().map(|replaced| (to_dir, &replaced.label));
+            [Some((from_dir, from)), Some((to_dir, to)), lost]
+        }
+        _ => [None, None, None],
     }
 }
 
@@ -28,7 +31,7 @@ impl Client {
             return false;
         }
         match call {
-            Call::Lookup(call::Lookup { dir, label }) => {
+            Call::Lookup(call::Lookup { dir, label }) | Call::Find(call::Find { dir, label }) => {
                 let named = |operation: &Operation| names(operation).contains(&Some((dir, label)));
                 self.servers.shipped().any(named)
                     || self.named(dir, label).is_some_and(|file| self.is_changing(&file))
@@ -38,6 +41,7 @@ impl Client {
             | Call::Links(call::Links { file })
             | Call::Stat(call::Stat { file })
             | Call::Glance(call::Glance { file })
+            | Call::Peek(call::Peek { file })
             | Call::Access(call::Access { file, .. })
             | Call::OpenFile(call::OpenFile { file, .. })
             | Call::GetXattr(call::GetXattr { file, .. })

@@ -6,6 +6,7 @@
 
 mod accesses;
 mod attempt;
+mod begin_again;
 mod decide;
 mod file_io;
 mod handles;

@@ -40,6 +40,8 @@ impl Client {
                     AskMode::Ship
                 } else if std::mem::take(&mut waiting.hurries) {
                     AskMode::Report
+                } else if std::mem::take(&mut waiting.spares) {
+                    AskMode::LeaseIfFree
                 } else if waiting.keeps_losing() && waiting.call.is_question() {
                     AskMode::Values
                 } else if waiting.call.takes_report() {
@@ -85,8 +87,10 @@ impl Client {
                 WaitingFor::Space
             }
             Need::Freed => {
-                // The replaced content is free only once its successor is published.
+                // Replaced content is free only once its successor is published, and deleted
+                // content once the servers know of the deletion.
                 self.publish_all(now, out);
+                self.flush_logs(out);
                 waiting.asked_allowance = None;
                 WaitingFor::Freed { until: now.time.after_ms(FREED_MS) }
             }
@@ -95,9 +99,9 @@ impl Client {
                 server.request(number, ToServer::Extents { number, file, from }, out);
                 WaitingFor::Number(number)
             }
-            Need::Applied(server, through) => {
+            Need::Applied(server, up_to) => {
                 self.servers.get_mut(server).flush_log(out);
-                WaitingFor::Applied(server, through)
+                WaitingFor::Applied(server, up_to)
             }
         };
         self.calls.insert(ticket, waiting);
@@ -115,7 +119,11 @@ impl Client {
         out: &mut Vec<Output>,
     ) -> Option<BTreeMap<FileId, u64>> {
         let is_published = matches!(waiting.progress, Progress::Ordering(_));
-        if !by_name || is_published || !matches!(operation, Operation::Rename { .. }) {
+        let replaces = matches!(
+            operation,
+            Operation::Rename { .. } | Operation::Link(operation::Link { replaced: Some(_), .. })
+        );
+        if !by_name || is_published || !replaces {
             return None;
         }
         let barriers = match &waiting.progress {
@@ -139,16 +147,16 @@ impl Client {
             return self.ship(operation, out);
         }
         let leads = self.leader_of(&operation);
-        let through = match &waiting.progress {
-            Progress::Ordering(through) => through.clone(),
+        let up_to = match &waiting.progress {
+            Progress::Ordering(up_to) => up_to.clone(),
             _ => {
                 let others = self.servers.iter().filter(|(server, _)| *server != leads);
                 others.map(|(server, session)| (server, session.log.last())).collect()
             }
         };
         let is_behind = |(server, last): &&(ServerId, u64)| self.servers.get(*server).log.applied() < *last;
-        let behind = through.iter().find(is_behind).copied();
-        waiting.progress = Progress::Ordering(through);
+        let behind = up_to.iter().find(is_behind).copied();
+        waiting.progress = Progress::Ordering(up_to);
         match behind {
             Some((server, last)) => {
                 self.servers.get_mut(server).flush_log(out);

@@ -10,7 +10,7 @@ use crate::knowledge::{Handles, ReopenState, Reopening};
 use crate::server::ServerId;
 use crate::{Call, Now, Output, Reply, call};
 use ident::FileId;
-use lease::Open;
+use lease::OpenModes;
 use namespace::{Cred, Error, operation};
 
 /// The number of files that are opened again at a time.
@@ -45,7 +45,8 @@ impl Client {
             if let Some(reopening) = self.reopening.get_mut(&file) {
                 reopening.state = ReopenState::Asked;
             }
-            let call = Call::OpenFile(call::OpenFile { file: file.clone(), open: Open::CLOSED, mask: 0 });
+            let call =
+                Call::OpenFile(call::OpenFile { file: file.clone(), open: OpenModes::CLOSED, mask: 0 });
             let waiting = Waiting::own(now, Caller::Reopening(file), call);
             let ticket = self.calls.ticket();
             self.go_on(now, ticket, waiting, out);
@@ -90,7 +91,7 @@ impl Client {
 
     /// Closes a handle from an earlier session, if there is one with these modes. Which of several
     /// equal handles the program means is unknown and does not matter.
-    pub(crate) fn close_lost(&mut self, file: &FileId, open: Open) -> bool {
+    pub(crate) fn close_lost(&mut self, file: &FileId, open: OpenModes) -> bool {
         let Some(reopening) = self.reopening.get_mut(file).filter(|lost| lost.handles.has(open)) else {
             return false;
         };

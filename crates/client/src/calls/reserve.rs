@@ -6,15 +6,16 @@ use crate::client::Client;
 use crate::server::{AllowanceRequest, ServerId};
 use crate::{Now, Output, Reply};
 use ident::FileId;
+use namespace::Effect;
 use std::ops::Range;
 
 type Tried = Result<Reply, Stop>;
 
 /// The time for which a report of free space is good, ms.
 const TOLD_MS: u64 = 500;
-/// The time for which a call that replaces content waits for space that earlier replaced content
-/// frees, ms.
-const FREED_PATIENCE_MS: u64 = 10_000;
+/// The time, ms, for which a call waits for space that earlier updates free: those that replaced
+/// the same content, or that deleted or cut off any.
+const FREED_PATIENCE_MS: u64 = 20_000;
 
 impl Client {
     /// The next integer of `dir`, which is not used up yet.
@@ -54,26 +55,29 @@ impl Client {
         self.session_of_mut(dir).inodes.take();
     }
 
-    /// Charges the allowance. A call that the client has accepted fits.
+    /// Charges the allowance `cost`, of bytes and files. A call that the client has accepted fits.
     pub(crate) fn charge(
         &mut self,
+        now: Now,
         server: ServerId,
         waiting: &Waiting,
-        bytes: u64,
-        files: u64,
+        cost: (u64, u64),
     ) -> Result<(), Stop> {
-        self.charge_for(server, waiting, bytes, files, false)
+        self.charge_for(now, server, waiting, cost, false)
     }
 
+    /// While earlier updates of this machine still free space, a call that finds none waits for
+    /// theirs: programs delete in order to write.
     fn charge_for(
         &mut self,
+        now: Now,
         server: ServerId,
         waiting: &Waiting,
-        bytes: u64,
-        files: u64,
+        (bytes, files): (u64, u64),
         replaces: bool,
     ) -> Result<(), Stop> {
         let is_last_write = self.takes_last_write(&waiting.call);
+        let frees = replaces || self.freed.is_some_and(|at| now.time.ms_since(at) < FREED_PATIENCE_MS);
         let allowance = &mut self.servers.get_mut(server).allowance;
         // The client keeps a last write in any case. The server decides later whether there is
         // room.
@@ -84,9 +88,19 @@ impl Client {
             // A session gets a part of the remaining space at a time. A call asks again as long as
             // each part brings it closer.
             Some(had) if allowance.asking.is_none() && !allowance.comes_closer(&had, bytes, files) => {
-                Err(Stop::Error(namespace::Error::NoSpace))
+                match frees && now.time.ms_since(waiting.since) < FREED_PATIENCE_MS {
+                    true => Err(Stop::Need(Need::Freed)),
+                    false => Err(Stop::Error(namespace::Error::NoSpace)),
+                }
             }
             _ => Err(Stop::Need(Need::Allowance { server, bytes, files, replaces })),
+        }
+    }
+
+    /// Notes that deletions free space.
+    pub(crate) fn note_freed(&mut self, now: Now, effects: &[Effect]) {
+        if effects.iter().any(|effect| matches!(effect, Effect::Death { .. } | Effect::Orphan { .. })) {
+            self.freed = Some(now.time);
         }
     }
 
@@ -112,14 +126,7 @@ impl Client {
             return Ok(());
         }
         let replaces = server.allowance.bytes < rest && self.is_written(file, range)?;
-        match self.charge_for(id, waiting, rest, 0, replaces) {
-            Err(Stop::Error(namespace::Error::NoSpace))
-                if replaces && now.time.ms_since(waiting.since) < FREED_PATIENCE_MS =>
-            {
-                Err(Stop::Need(Need::Freed))
-            }
-            charged => charged,
-        }
+        self.charge_for(now, id, waiting, (rest, 0), replaces)
     }
 
     /// Requests more allowance.
@@ -302,6 +309,44 @@ mod tests {
         assert!(ask(&mut client, 3 * TOLD_MS, &mut out).is_none());
         client.handle(at(3 * TOLD_MS + 1), Input::Greeting(ServerId::ROOT), &mut out);
         assert_eq!(total(&out), Some(77), "{out:?}");
+    }
+
+    /// Programs delete in order to write. Their next write waits for the space that they freed.
+    #[test]
+    fn what_is_deleted_makes_room_for_what_is_written_next() {
+        for (frees, room_comes) in [(true, true), (true, false), (false, false)] {
+            let (mut client, file) = writer(9 * MIB);
+            let mut out = Vec::new();
+            call(&mut client, write(&file, 0, 64 << 10), &mut out);
+            if frees {
+                let change = namespace::AttributeChange::default();
+                let cut =
+                    call::SetAttributes { file: file.clone(), change, size: Some(7), through_handle: true };
+                call(&mut client, Call::SetAttributes(cut), &mut out);
+            }
+            client.server_mut().allowance.bytes = 0;
+            let Outcome::Waiting(written) = call(&mut client, write(&file, 80 << 10, 8 << 10), &mut out)
+            else {
+                panic!("there is nothing left")
+            };
+            let mut now = 11;
+            while answer(&out, written).is_none() {
+                out.clear();
+                let space = Space { total: 1 << 30, free: 0, files: 0, lends: 0 };
+                let bytes = if room_comes && now > 1000 { 16 << 10 } else { 0 };
+                let allowed = ToClient::Allowance { bytes, files: 0, space };
+                client.handle(at(now), Input::Message(ServerId::ROOT, allowed), &mut out);
+                now += FREED_PATIENCE_MS / 40;
+                assert!(now < 2 * FREED_PATIENCE_MS, "it hangs");
+                client.handle(at(now), Input::Tick, &mut out);
+            }
+            match answer(&out, written) {
+                Some(Ok(_)) if room_comes => assert!(now < 2000, "{now}"),
+                Some(Err(Error::NoSpace)) if frees => assert!(now > FREED_PATIENCE_MS, "{now}"),
+                Some(Err(Error::NoSpace)) => assert!(now < 1000, "nothing is being freed: {now}"),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     /// The server's answer frees nothing by itself. A call that replaces content asks again until

@@ -58,7 +58,7 @@ impl Client {
             Caller::FrontDoor => {
                 let bound = self.bound_without_lease(&waiting);
                 out.push(Output::Answer { ticket, result });
-                out.extend(bound.map(Output::Invalidate));
+                out.extend(bound.map(Output::RevokeUncovered));
             }
         }
     }
@@ -98,7 +98,7 @@ impl Client {
                 WaitingFor::Unlocked { .. } => return None,
                 WaitingFor::Session(_) => WaitReason::Connection,
                 _ if !self.is_connected(ServerId::ROOT) => WaitReason::Connection,
-                WaitingFor::Yielded(_) => WaitReason::ContentRelease,
+                WaitingFor::Revocation(_) => WaitReason::ContentRelease,
                 WaitingFor::Applied(..)
                 | WaitingFor::Published(_)
                 | WaitingFor::Room
@@ -131,7 +131,7 @@ impl Client {
                 server.allowance.asking.is_none() || !server.is_connected()
             }
             WaitingFor::Freed { until } => now.time >= *until,
-            WaitingFor::Applied(server, through) => self.servers.get(*server).log.applied() >= *through,
+            WaitingFor::Applied(server, up_to) => self.servers.get(*server).log.applied() >= *up_to,
             // Files are published more or less in their order, so the last ones tell first. From
             // the first one on, each message would look at all that are out.
             WaitingFor::Published(barriers) => {
@@ -139,7 +139,7 @@ impl Client {
             }
             WaitingFor::Room => self.has_room(),
             WaitingFor::Heard(server, sequence) => self.servers.get(*server).unheard.is_past(*sequence),
-            WaitingFor::Yielded(file) => !self.revocations.holds_up_writes(file),
+            WaitingFor::Revocation(file) => !self.revocations.holds_up_writes(file),
             WaitingFor::Unlocked { file, change } => self.is_unlocked(file, change),
         }
     }

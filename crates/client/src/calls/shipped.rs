@@ -33,7 +33,7 @@ impl Client {
         } else {
             let gone = self.number();
             self.revocations.shipping.insert(gone, number);
-            out.push(Output::Yield { number: gone, what, offered: Vec::new() });
+            out.push(Output::Revoke { number: gone, what, offered: Vec::new() });
         }
         WaitingFor::Number(number)
     }
@@ -46,7 +46,7 @@ impl Client {
     }
 
     /// Ships the operation that waited for the revocation `gone`, if there is one.
-    pub(crate) fn ship_yielded(&mut self, gone: u64, out: &mut Vec<Output>) {
+    pub(crate) fn ship_revoked(&mut self, gone: u64, out: &mut Vec<Output>) {
         if let Some(number) = self.revocations.shipping.remove(&gone) {
             self.say_shipped(number, out);
         }
@@ -126,6 +126,7 @@ impl Client {
     /// Takes the result of the shipped operation `number`.
     pub(crate) fn on_shipped(
         &mut self,
+        now: Now,
         server: ServerId,
         number: u64,
         result: Result<(Answer, Vec<Effect>), Error>,
@@ -142,6 +143,7 @@ impl Client {
             return;
         }
         let result = result.map(|(answer, effects)| {
+            self.note_freed(now, &effects);
             for effect in &effects {
                 self.files.apply(effect, false);
                 if let Effect::Birth { file, .. } = effect
@@ -235,6 +237,7 @@ impl Client {
 
     fn reply_from(&mut self, now: Now, waiting: &Waiting, answer: Answer) -> Result<Reply, Stop> {
         match answer {
+            Answer::Found(entry, attributes) => Ok(Reply::Found(entry, attributes)),
             Answer::Stat(stat) => Ok(Reply::Stat(stat)),
             Answer::Bytes(bytes) => Ok(Reply::Bytes(bytes)),
             Answer::Names(names) => Ok(Reply::Names(names)),
@@ -332,12 +335,14 @@ mod tests {
             to: label(),
             mode: RenameMode::Replace,
             whiteout: false,
+            source: None,
+            replaced: None,
         })
     }
 
     fn taken_back(out: &[Output]) -> Option<(u64, Vec<Invalidation>)> {
         out.iter().find_map(|output| match output {
-            Output::Yield { number, what, .. } => Some((*number, what.clone())),
+            Output::Revoke { number, what, .. } => Some((*number, what.clone())),
             _ => None,
         })
     }
@@ -378,10 +383,10 @@ mod tests {
         // The client does not ship it over a new connection before that either.
         client.handle(at(3), Input::Greeting(ServerId::ROOT), &mut out);
         let (rejected, space, version) = (Vec::new(), wire::Space::default(), wire::Version::NEWEST);
-        let resumed = ToClient::Resumed { through: 0, rejected, space, term_ms: 30_000, version };
+        let resumed = ToClient::Resumed { up_to: 0, rejected, forgotten: 0, space, term_ms: 30_000, version };
         client.handle(at(3), Input::Message(ServerId::ROOT, resumed), &mut out);
         assert!(!is_asked(&out), "{out:?}");
-        client.handle(at(4), Input::Yielded { number, kept: Default::default() }, &mut out);
+        client.handle(at(4), Input::Revoked { number, kept: Default::default() }, &mut out);
         assert!(is_asked(&out), "{out:?}");
         // The server need not recall files in doubt.
         let doubts = out.iter().find_map(|output| match output {
@@ -401,14 +406,14 @@ mod tests {
             let Outcome::Waiting(ticket) = outcome else { panic!("{outcome:?}") };
             let (number, _) = taken_back(&out).unwrap();
             if said {
-                client.handle(at(3), Input::Yielded { number, kept: Default::default() }, &mut Vec::new());
+                client.handle(at(3), Input::Revoked { number, kept: Default::default() }, &mut Vec::new());
             }
             let mut out = Vec::new();
             client.give_way(at(4), ticket, &mut out);
             let gave_way =
                 |output: &Output| matches!(output, Output::Answer { result: Err(Error::Interrupted), .. });
             assert_eq!(out.iter().any(gave_way), !said, "{out:?}");
-            client.handle(at(5), Input::Yielded { number, kept: Default::default() }, &mut out);
+            client.handle(at(5), Input::Revoked { number, kept: Default::default() }, &mut out);
             assert!(!is_asked(&out), "{out:?}");
             let (outcome, _) =
                 call(&mut client, Call::Access(call::Access { file: files[2].clone(), mask: 0 }));
@@ -426,7 +431,7 @@ mod tests {
         assert!(matches!(outcome, Outcome::Done(Ok(_))), "{outcome:?}");
         let (_, mut out) = call(&mut client, moves(&files));
         let (number, _) = taken_back(&out).unwrap();
-        client.handle(at(3), Input::Yielded { number, kept: Default::default() }, &mut out);
+        client.handle(at(3), Input::Revoked { number, kept: Default::default() }, &mut out);
         let [from, ..] = files;
         let leases = vec![Released { file: from, field: Field::Child(label()), keep: None }];
         out.clear();
@@ -436,7 +441,7 @@ mod tests {
             &mut out,
         );
         let (number, _) = taken_back(&out).unwrap();
-        client.handle(at(3), Input::Yielded { number, kept: Default::default() }, &mut out);
+        client.handle(at(3), Input::Revoked { number, kept: Default::default() }, &mut out);
         let (outcome, _) = call(&mut client, question);
         assert!(matches!(outcome, Outcome::Waiting(_)), "{outcome:?}");
     }
@@ -448,7 +453,8 @@ mod tests {
         for (leased, removed) in [(true, false), (false, false), (true, true)] {
             let (mut client, [dir, _, made]) = client(Kind::Read);
             let (file, label, mut out) = (made.clone(), Label::new(b"new").unwrap(), Vec::new());
-            let call = Call::Link(call::Link { file, dir: dir.clone(), label: label.clone() });
+            let call =
+                Call::Link(call::Link { file, dir: dir.clone(), label: label.clone(), replaced: None });
             let mut waiting = Waiting::new(at(2), Cred::default(), call);
             let entry = Entry { file: made.clone(), kind: FileKind::Directory, ino: 4, position: 5 };
             waiting.progress = Progress::Shipped(Ok(ShippedAnswer {
@@ -469,7 +475,7 @@ mod tests {
             let children = known.children.as_mut().unwrap();
             match removed {
                 false => children.bind(&label, entry),
-                true => children.through = u64::MAX,
+                true => children.up_to = u64::MAX,
             }
             if !leased {
                 known.held.release(&Field::Children, None);
@@ -477,7 +483,7 @@ mod tests {
             out.clear();
             client.go_on(at(3), crate::Ticket(1), waiting, &mut out);
             let entry = Invalidation::Entry(dir, label);
-            let gone = |output: &Output| matches!(output, Output::Invalidate(what) if *what == entry);
+            let gone = |output: &Output| matches!(output, Output::RevokeUncovered(what) if *what == entry);
             assert!(out.iter().any(|output| matches!(output, Output::Answer { .. })), "{out:?}");
             assert_eq!(out.iter().any(gone), !leased || removed, "{out:?}");
         }

@@ -42,7 +42,7 @@ pub(crate) enum WaitingFor {
     /// The conflicting locks are released, or the lease that shows them is recalled.
     Unlocked { file: FileId, change: LockChange },
     /// The content of a file is released, which another client waits for.
-    Yielded(FileId),
+    Revocation(FileId),
     /// This server confirms this log entry of a write-through change.
     Heard(ServerId, u64),
 }
@@ -60,6 +60,8 @@ pub(crate) struct Waiting {
     pub lost_races: u8,
     /// The next request is for current values without a lease.
     pub hurries: bool,
+    /// The next request takes nothing from another machine that holds it to change it.
+    pub spares: bool,
     /// Values that the server reported without a lease, for the next try.
     pub told: Vec<FileGrant>,
     /// The allowance at the call's last request for more.
@@ -83,12 +85,14 @@ pub(crate) enum Progress {
     /// Nothing of it is done.
     Nothing,
     /// A sync: content is flushed up to these barriers, and then logs up to these entries.
-    Syncing { barriers: BTreeMap<FileId, u64>, through: Vec<(ServerId, u64)> },
+    Syncing { barriers: BTreeMap<FileId, u64>, up_to: Vec<(ServerId, u64)> },
     /// An operation that the server is to do once content is in the log up to these barriers.
     Publishing(BTreeMap<FileId, u64>),
     /// An operation that the server is to do once other servers have their logs up to these
     /// entries.
     Ordering(Vec<(ServerId, u64)>),
+    /// A cover, after the question whether other machines have the file open in these modes.
+    Inquired(lease::OpenModes),
     /// A write in write-through mode: this many bytes are written.
     Written(u32),
     /// The server has answered: it has done the operation, or refuses it.
@@ -109,15 +113,21 @@ pub(crate) struct ShippedAnswer {
 impl Waiting {
     /// A call of a front door.
     pub fn new(now: Now, cred: Cred, call: Call) -> Waiting {
+        Waiting::untried(now.time, Caller::FrontDoor, cred, call)
+    }
+
+    /// A call that came at `since` and has not been tried.
+    pub fn untried(since: Time, caller: Caller, cred: Cred, call: Call) -> Waiting {
         Waiting {
             cred,
             call,
-            caller: Caller::FrontDoor,
-            since: now.time,
+            caller,
+            since,
             on: WaitingFor::Answered,
             progress: Progress::Nothing,
             lost_races: 0,
             hurries: false,
+            spares: false,
             told: Vec::new(),
             asked_allowance: None,
         }
@@ -125,7 +135,7 @@ impl Waiting {
 
     /// A call of the client itself. It names no user.
     pub fn own(now: Now, caller: Caller, call: Call) -> Waiting {
-        Waiting { caller, ..Waiting::new(now, Cred::default(), call) }
+        Waiting::untried(now.time, caller, Cred::default(), call)
     }
 
     /// Whether the server has answered the operation itself.

@@ -1,5 +1,5 @@
 //! Write-through mode, for a small file that other machines look at after each change
-//! (`wire::LogEntry::FlushedThrough`). Their requests then wait for the server alone.
+//! (`wire::LogEntry::WritesThrough`). Their requests then wait for the server alone.
 //!
 //! In this mode the server has the whole content that counts. The client sends each change at once.
 //! Its caller is answered when the server has confirmed the change, and no program here sees the
@@ -40,20 +40,20 @@ impl Client {
     ///
     /// It is not allowed while the server owes an answer that may end this mode. Such an end rests
     /// on what the server had seen before (seeds 1095 and 1106 of the simulator's weather
-    /// `PASSING`).
-    pub(crate) fn begin_through(&mut self, file: &FileId) -> bool {
+    /// `PING_PONG`).
+    pub(crate) fn begin_write_through(&mut self, file: &FileId) -> bool {
         let is_unheard = self.files.get(file).is_some_and(|known| known.writes == Writes::Unheard);
         let begins =
             !is_unheard && !self.session_of(file).requests.want(file) && self.may_write_through(file);
         if begins {
-            self.set_writes(file, Writes::Through);
+            self.set_writes(file, Writes::WriteThrough);
         }
         begins
     }
 
     /// Whether this write is a write-through one.
-    pub(crate) fn goes_through(&self, file: &FileId, write: &Write) -> bool {
-        let Some(known) = self.files.get(file).filter(|known| known.writes == Writes::Through) else {
+    pub(crate) fn is_write_through(&self, file: &FileId, write: &Write) -> bool {
+        let Some(known) = self.files.get(file).filter(|known| known.writes == Writes::WriteThrough) else {
             return false;
         };
         let end = |size: u64| write.end(size).map(|end| end.max(size));
@@ -72,10 +72,10 @@ impl Client {
     ) -> Result<Reply, Stop> {
         // The write is tried in write-back mode. No program sees it before the file is marked as
         // unheard, a few lines on.
-        self.set_writes(file, Writes::Back);
+        self.set_writes(file, Writes::WriteBack);
         let written = self.write_back(now, waiting, file, write, out);
         let Ok(Reply::Written(bytes)) = written else {
-            self.set_writes(file, Writes::Through);
+            self.set_writes(file, Writes::WriteThrough);
             return written;
         };
         // The content is in the log now: it is small, and the rest of the file is published
@@ -92,16 +92,16 @@ impl Client {
     }
 
     /// Takes the server's confirmation of write-through changes up to this entry.
-    pub(crate) fn on_heard(&mut self, server: ServerId, file: &FileId, through: u64, goes_on: bool) {
+    pub(crate) fn on_heard(&mut self, server: ServerId, file: &FileId, up_to: u64, goes_on: bool) {
         let unheard = &mut self.servers.get_mut(server).unheard;
-        while let Some((_, heard)) = unheard.pop(through) {
+        while let Some((_, heard)) = unheard.pop(up_to) {
             if let Some(known) = self.files.get_mut(&heard).filter(|known| known.writes == Writes::Unheard) {
                 let may_write = known.held.covers(&Field::Content, Kind::Write);
-                known.writes = if may_write { Writes::Through } else { Writes::Back };
+                known.writes = if may_write { Writes::WriteThrough } else { Writes::WriteBack };
             }
         }
         if !goes_on {
-            self.set_writes(file, Writes::Back);
+            self.set_writes(file, Writes::WriteBack);
         }
     }
 
@@ -110,7 +110,7 @@ impl Client {
     pub(crate) fn write_all_back(&mut self, server: ServerId) {
         self.servers.get_mut(server).unheard.clear();
         for (_, known) in self.files.all.iter_mut().filter(|(_, known)| known.server == server) {
-            known.writes = Writes::Back;
+            known.writes = Writes::WriteBack;
         }
     }
 
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::tests::{at, empty, opened};
     use crate::{Call, Input, Outcome, Settings, Ticket, call};
-    use lease::Open;
+    use lease::OpenModes;
     use namespace::{Attributes, ContentHead, Cred, Error, FileKind};
     use wire::{FileGrant, Space, ToClient, ToServer, Values, Version};
 
@@ -163,11 +163,11 @@ mod tests {
         let grant = FileGrant { whole: true, fields: Vec::new(), values, ..empty };
         let granted = ToClient::Granted { number: 1, grants: vec![grant], gone: Vec::new() };
         client.handle(at(1), Input::Message(ServerId::ROOT, granted), &mut out);
-        opens(&mut client, &file, Open::posix(false, true));
+        opens(&mut client, &file, OpenModes::posix(false, true));
         (client, file)
     }
 
-    fn opens(client: &mut Client, file: &FileId, open: Open) {
+    fn opens(client: &mut Client, file: &FileId, open: OpenModes) {
         let call = Call::OpenFile(call::OpenFile { file: file.clone(), open, mask: 0 });
         let called = client.call(at(1), &Cred::default(), call, &mut Vec::new());
         assert!(matches!(called, Outcome::Done(Ok(_))), "{called:?}");
@@ -175,7 +175,7 @@ mod tests {
 
     /// The client's answer to a request for write-through mode.
     fn asked_to(client: &mut Client, file: &FileId) -> LogEntry {
-        let (ask, mut out) = (ToClient::FlushThrough { number: 7, file: file.clone() }, Vec::new());
+        let (ask, mut out) = (ToClient::WriteThrough { number: 7, file: file.clone() }, Vec::new());
         client.handle(at(2), Input::Message(ServerId::ROOT, ask), &mut out);
         below_is_gone(client, &mut out);
         match logged(&out).as_slice() {
@@ -187,10 +187,10 @@ mod tests {
     /// Does all the revocations in `out`.
     fn below_is_gone(client: &mut Client, out: &mut Vec<Output>) {
         let number =
-            |output: &Output| if let Output::Yield { number, .. } = output { Some(*number) } else { None };
+            |output: &Output| if let Output::Revoke { number, .. } = output { Some(*number) } else { None };
         let numbers: Vec<u64> = out.iter().filter_map(number).collect();
         numbers.into_iter().for_each(|number| {
-            client.handle(at(4), Input::Yielded { number, kept: Default::default() }, out)
+            client.handle(at(4), Input::Revoked { number, kept: Default::default() }, out)
         });
     }
 
@@ -227,7 +227,7 @@ mod tests {
     /// A client in write-through mode with a write under way.
     fn unheard() -> (Client, FileId, Ticket) {
         let (mut client, file) = holder();
-        assert_eq!(asked_to(&mut client, &file), LogEntry::FlushedThrough { number: 7, file: file.clone() });
+        assert_eq!(asked_to(&mut client, &file), LogEntry::WritesThrough { number: 7, file: file.clone() });
         let mut out = Vec::new();
         let ticket = calls(&mut client, write(&file, 0), &mut out);
         let sent = logged(&out);
@@ -253,8 +253,8 @@ mod tests {
         let stat = calls(&mut client, Call::Stat(call::Stat { file: file.clone() }), &mut out);
         let again = calls(&mut client, write(&file, 3), &mut out);
         assert!(!asks(&out) && logged(&out).is_empty(), "they wait for no more than that: {out:?}");
-        let through = client.server().log.last();
-        let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };
+        let up_to = client.server().log.last();
+        let heard = ToClient::Heard { file: file.clone(), up_to, goes_on: true };
         client.handle(at(4), Input::Message(ServerId::ROOT, heard.clone()), &mut out);
         assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
         // The other write came after the reader's answer. It is on its way now.
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(logged(&out).last(), Some(&LogEntry::Wrote { file: file.clone() }));
         assert!(matches!(answer(&out, read), Some(Ok(Reply::Data(_)))));
         assert!(matches!(answer(&out, stat), Some(Ok(Reply::Stat(stat))) if stat.size == 3));
-        let heard = ToClient::Heard { file, through: client.server().log.last(), goes_on: true };
+        let heard = ToClient::Heard { file, up_to: client.server().log.last(), goes_on: true };
         client.handle(at(5), Input::Message(ServerId::ROOT, heard), &mut out);
         assert!(matches!(answer(&out, again), Some(Ok(Reply::Written(3)))));
     }
@@ -270,8 +270,8 @@ mod tests {
     #[test]
     fn what_the_server_asks_for_again_counts_at_once() {
         let (mut client, file, written) = unheard();
-        let (through, mut out) = (client.server().log.last(), Vec::new());
-        let heard = ToClient::Heard { file: file.clone(), through, goes_on: false };
+        let (up_to, mut out) = (client.server().log.last(), Vec::new());
+        let heard = ToClient::Heard { file: file.clone(), up_to, goes_on: false };
         client.handle(at(4), Input::Message(ServerId::ROOT, heard), &mut out);
         assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
         let called = client.call(at(5), &Cred::default(), write(&file, 0), &mut out);
@@ -279,12 +279,12 @@ mod tests {
     }
 
     /// The release stands behind the write in the log. But before the server has confirmed the
-    /// write, it may answer with the old content (weather `PASSING` of the simulator, seed 3).
+    /// write, it may answer with the old content (weather `PING_PONG` of the simulator, seed 3).
     #[test]
     fn a_change_that_is_unheard_of_does_not_count_when_its_lease_is_let_go() {
         for keep in [None, Some(Kind::Read)] {
             let (mut client, file, written) = unheard();
-            let (through, mut out) = (client.server().log.last(), Vec::new());
+            let (up_to, mut out) = (client.server().log.last(), Vec::new());
             let leases = vec![lease::Released { file: file.clone(), field: Field::Content, keep }];
             client.handle(
                 at(4),
@@ -302,11 +302,11 @@ mod tests {
             });
             let read = calls(&mut client, read, &mut out);
             assert!(answer(&out, written).is_none(), "{keep:?}");
-            let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };
+            let heard = ToClient::Heard { file: file.clone(), up_to, goes_on: true };
             client.handle(at(5), Input::Message(ServerId::ROOT, heard), &mut out);
             assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
             assert_eq!(matches!(answer(&out, read), Some(Ok(Reply::Data(_)))), keep.is_some());
-            assert!(!client.goes_through(&file, &Write { offset: 0, data: "x".into(), append: false }));
+            assert!(!client.is_write_through(&file, &Write { offset: 0, data: "x".into(), append: false }));
         }
     }
 
@@ -316,8 +316,8 @@ mod tests {
         let mut out = Vec::new();
         client.handle(at(4), Input::Greeting(ServerId::ROOT), &mut out);
         assert!(answer(&out, written).is_none());
-        let (through, rejected, space, version) = (0, Vec::new(), Space::default(), Version::NEWEST);
-        let resumed = ToClient::Resumed { through, rejected, space, term_ms: 30_000, version };
+        let (up_to, rejected, space, version) = (0, Vec::new(), Space::default(), Version::NEWEST);
+        let resumed = ToClient::Resumed { up_to, rejected, forgotten: 0, space, term_ms: 30_000, version };
         client.handle(at(4), Input::Message(ServerId::ROOT, resumed), &mut out);
         assert!(matches!(answer(&out, written), Some(Ok(Reply::Written(3)))));
         let sent = logged(&out);
@@ -354,7 +354,7 @@ mod tests {
                     size: None,
                     through_handle: false,
                 }),
-                Call::OpenFile(call::OpenFile { file, open: Open::posix(true, false), mask: 0 }),
+                Call::OpenFile(call::OpenFile { file, open: OpenModes::posix(true, false), mask: 0 }),
             ]
         };
         for which in 0..4 {
@@ -366,7 +366,7 @@ mod tests {
             assert!(asks(&out) && logged(&out).is_empty(), "{name}: {out:?}");
             assert_eq!(asked_to(&mut client, &file), LogEntry::Flushed { number: 7 }, "{name}");
             let number = client.number() - 1;
-            let heard = ToClient::Heard { file, through: 0, goes_on: false };
+            let heard = ToClient::Heard { file, up_to: 0, goes_on: false };
             client.handle(at(4), Input::Message(ServerId::ROOT, heard), &mut out);
             let granted = ToClient::Granted { number, grants: Vec::new(), gone: Vec::new() };
             client.handle(at(4), Input::Message(ServerId::ROOT, granted), &mut out);
@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn what_a_program_may_read_is_not_written_through() {
         let (mut client, file) = holder();
-        opens(&mut client, &file, Open::posix(true, false));
+        opens(&mut client, &file, OpenModes::posix(true, false));
         assert_eq!(asked_to(&mut client, &file), LogEntry::Flushed { number: 7 });
         let called = client.call(at(3), &Cred::default(), write(&file, 0), &mut Vec::new());
         assert!(matches!(called, Outcome::Done(_)), "{called:?}");

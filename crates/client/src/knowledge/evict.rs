@@ -43,7 +43,7 @@ impl Client {
         }
         if !picked.is_empty() {
             let number = self.number();
-            out.push(Output::Yield { number, what, offered: Vec::new() });
+            out.push(Output::Revoke { number, what, offered: Vec::new() });
             self.hand.picked.insert(number, picked);
         }
     }
@@ -57,7 +57,7 @@ impl Client {
                 self.hand.ahead.push_back(file);
                 continue;
             }
-            let fields = known.to_let_go();
+            let fields = known.to_release();
             self.write_down_locks(now, &file);
             let released =
                 fields.into_iter().map(|field| Released { file: file.clone(), field, keep: None }).collect();
@@ -120,7 +120,7 @@ mod tests {
             client.handle(at(3), Input::Tick, &mut out);
             let entries = Invalidation::Entries(dir.clone());
             let number = out.iter().find_map(|output| match output {
-                Output::Yield { number, what, .. } if what.contains(&entries) => Some(*number),
+                Output::Revoke { number, what, .. } if what.contains(&entries) => Some(*number),
                 _ => None,
             });
             number.unwrap_or_else(|| panic!("{out:?}"))
@@ -128,10 +128,10 @@ mod tests {
         let number = pick(&mut client);
         // The kernel may cache the entry again before the revocation is done. Then the file stays.
         look(&mut client);
-        client.handle(at(4), Input::Yielded { number, kept: Default::default() }, &mut Vec::new());
+        client.handle(at(4), Input::Revoked { number, kept: Default::default() }, &mut Vec::new());
         assert!(client.files.get(&dir).is_some());
         let number = pick(&mut client);
-        client.handle(at(5), Input::Yielded { number, kept: Default::default() }, &mut Vec::new());
-        assert!(client.files.get(&dir).is_none() && client.server().is_letting_go(&dir));
+        client.handle(at(5), Input::Revoked { number, kept: Default::default() }, &mut Vec::new());
+        assert!(client.files.get(&dir).is_none() && client.server().is_releasing(&dir));
     }
 }

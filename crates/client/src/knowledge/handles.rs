@@ -1,7 +1,7 @@
 //! The handles that programs here have on a file. With them go this client's own values of the
 //! file's black boxes (BlackBox §4.3, §4.4).
 
-use lease::{Field, Open};
+use lease::{Field, OpenModes};
 
 /// The number of handles that this client has on a file: in all, and in each mode.
 ///
@@ -11,13 +11,13 @@ pub(crate) struct Handles([u32; Field::BLACK_BOXES.len()]);
 
 impl Handles {
     /// This client's own values.
-    pub fn own(&self) -> Open {
-        self.but(Open::CLOSED)
+    pub fn own(&self) -> OpenModes {
+        self.but(OpenModes::CLOSED)
     }
 
     /// Its own values if one handle with these modes were closed.
-    pub fn but(&self, closed: Open) -> Open {
-        let mut own = Open::CLOSED;
+    pub fn but(&self, closed: OpenModes) -> OpenModes {
+        let mut own = OpenModes::CLOSED;
         for (field, count) in Field::BLACK_BOXES.iter().zip(&self.0) {
             own.set(field, *count > u32::from(closed.has(field)));
         }
@@ -25,12 +25,12 @@ impl Handles {
     }
 
     /// Whether a handle with these modes may be among them.
-    pub fn has(&self, open: Open) -> bool {
+    pub fn has(&self, open: OpenModes) -> bool {
         open.fields().all(|field| self.own().has(&field))
     }
 
     /// Whether a handle with these modes is the only one.
-    pub fn is_only(&self, open: Open) -> bool {
+    pub fn is_only(&self, open: OpenModes) -> bool {
         Field::BLACK_BOXES.iter().zip(&self.0).all(|(field, count)| *count == u32::from(open.has(field)))
     }
 
@@ -48,14 +48,14 @@ impl Handles {
     }
 
     /// Adds one handle.
-    pub fn add(&mut self, open: Open) {
+    pub fn add(&mut self, open: OpenModes) {
         for (field, count) in Field::BLACK_BOXES.iter().zip(&mut self.0) {
             *count += u32::from(open.has(field));
         }
     }
 
     /// Removes one handle.
-    pub fn remove(&mut self, open: Open) {
+    pub fn remove(&mut self, open: OpenModes) {
         for (field, count) in Field::BLACK_BOXES.iter().zip(&mut self.0) {
             *count = count.saturating_sub(u32::from(open.has(field)));
         }

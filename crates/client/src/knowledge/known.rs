@@ -7,7 +7,7 @@ use super::number_blocks::NumberBlocks;
 use crate::Upto;
 use content::FileContent;
 use ident::{FileId, ServerId};
-use lease::{Field, Held, Kind, Label, Open};
+use lease::{Field, Held, Kind, Label, OpenModes};
 use namespace::{
     Attributes, ContentHead, Disposition, Entry, FileKind, Knowledge, Known, Links, Locks, POLICY_LABEL,
     Spread, Times, fold,
@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 // The client's memory goes to hundreds of thousands of these. Parts that most files lack are on the
-// heap.
-const _: () = assert!(size_of::<KnownFile>() <= 352);
+// heap. glibc's allocator has chunks of 368 bytes, of which 8 are its own.
+const _: () = assert!(size_of::<KnownFile>() <= 360);
 
 /// One file: the leases held on it, and the values that they cover. A value without its lease is no
 /// knowledge. With the release of a lease the client forgets the value.
@@ -47,12 +47,15 @@ pub(crate) struct KnownFile {
     pub times: Option<Box<Times>>,
     pub links: Option<Links>,
     /// The aggregate of how other clients have it open, as far as `OtherRead` is held.
-    pub others: Open,
+    pub others: OpenModes,
     /// The pending deletion, if there is one.
     pub disposition: Option<Box<Disposition>>,
     /// The file's locks, if there are any.
     pub locks: Option<Box<KnownLocks>>,
     pub content: KnownContent,
+    /// The client's number when all but the head of the content was last unknown. Answers to
+    /// earlier questions are of earlier content.
+    pub content_since: u64,
     /// When a change of the content counts, if this client may change it.
     pub writes: Writes,
     pub children: Option<Box<Children>>,
@@ -87,9 +90,9 @@ impl KnownContent {
 pub(crate) enum Writes {
     /// A change counts when it is made. The server asks this client for it.
     #[default]
-    Back,
+    WriteBack,
     /// A change counts when the server has confirmed it. The server asks no client.
-    Through,
+    WriteThrough,
     /// A write-through change is on its way to the server.
     Unheard,
 }
@@ -98,8 +101,8 @@ impl Writes {
     /// Whether a lease on the content is good for `kind` outside write-through mode.
     pub fn allow(self, kind: Kind) -> bool {
         match self {
-            Writes::Back => true,
-            Writes::Through => kind == Kind::Read,
+            Writes::WriteBack => true,
+            Writes::WriteThrough => kind == Kind::Read,
             Writes::Unheard => false,
         }
     }
@@ -119,7 +122,7 @@ pub(crate) struct Children {
     pub told: BTreeSet<Label>,
     /// Every entry with a position up to this one is in here, as far as leases cover it. `u64::MAX`
     /// means all of them.
-    pub through: u64,
+    pub up_to: u64,
     /// No entry stands at a greater position.
     pub last: u64,
     /// Integers for identifiers and positions.
@@ -131,12 +134,12 @@ impl Children {
     /// directory starts with the first block of integers.
     pub fn born() -> Children {
         let integers = NumberBlocks::new(1..wire::BIRTH_RESERVATION + 1);
-        Children { through: u64::MAX, integers, ..Children::default() }
+        Children { up_to: u64::MAX, integers, ..Children::default() }
     }
 
     /// Whether all children are known.
     pub fn complete(&self) -> bool {
-        self.through == u64::MAX
+        self.up_to == u64::MAX
     }
 
     /// The entry that `label` is bound to.
@@ -403,29 +406,29 @@ impl KnownFile {
     /// All fields held, in an order in which they can be released: single names before all names.
     /// (The server may count a single name as part of all names, if the grant of all was lost on
     /// its way.)
-    pub fn to_let_go(&self) -> Vec<Field> {
+    pub fn to_release(&self) -> Vec<Field> {
         let mut fields: Vec<Field> = self.held.iter().map(|(field, _)| field).collect();
         fields.reverse();
         fields
     }
 
     /// This client's own values of the black boxes: how it has the file open.
-    pub fn own(&self) -> Open {
-        self.handles.as_ref().map_or(Open::CLOSED, |handles| handles.own())
+    pub fn own(&self) -> OpenModes {
+        self.handles.as_ref().map_or(OpenModes::CLOSED, |handles| handles.own())
     }
 
     /// The values that only a handle with these modes makes true.
-    pub fn ends(&self, open: Open) -> Open {
-        self.handles.as_ref().map_or(Open::CLOSED, |handles| handles.own().but(handles.but(open)))
+    pub fn ends(&self, open: OpenModes) -> OpenModes {
+        self.handles.as_ref().map_or(OpenModes::CLOSED, |handles| handles.own().but(handles.but(open)))
     }
 
     /// Adds one handle.
-    pub fn add_handle(&mut self, open: Open) {
+    pub fn add_handle(&mut self, open: OpenModes) {
         self.handles.get_or_insert_default().add(open);
     }
 
     /// Removes one handle.
-    pub fn remove_handle(&mut self, open: Open) {
+    pub fn remove_handle(&mut self, open: OpenModes) {
         if let Some(handles) = &mut self.handles {
             handles.remove(open);
         }

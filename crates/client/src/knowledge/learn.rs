@@ -24,12 +24,13 @@ impl Client {
         if self.rights().are_of_subtree() {
             self.files.revive(&grant);
         }
-        self.files.grant(grant);
+        let number = self.last_number();
+        self.files.grant(grant, number);
         if let Some(known) = self.files.get_mut(&file) {
             known.server = server;
         }
         if of_names {
-            self.let_go_of_names(&file);
+            self.release_names(&file);
         }
         if let Some(times) = self.files.get_mut(&file).filter(|_| !knew).and_then(|k| k.times.as_mut()) {
             let touches = self.servers.iter().flat_map(|(_, server)| server.touches.iter());
@@ -66,7 +67,7 @@ impl Client {
         for file in left.map(|(file, _)| file.clone()).collect::<Vec<FileId>>() {
             self.forget_content(&file);
             if let Some(known) = self.files.all.remove(&file) {
-                out.extend(known.handed_out(&file).map(Output::Invalidate));
+                out.extend(known.handed_out(&file).map(Output::RevokeUncovered));
             }
         }
     }

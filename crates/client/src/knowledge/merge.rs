@@ -100,8 +100,8 @@ impl Files {
 
     /// Takes a grant. A value that is known already is newer than the server's: its lease was held
     /// all along, and updates may be on their way. So the client takes a value only where it has
-    /// none.
-    pub fn grant(&mut self, mut grant: FileGrant) {
+    /// none. `number` is the client's last number: what it asks from now on has later ones.
+    pub fn grant(&mut self, mut grant: FileGrant, number: u64) {
         let known = self.all.entry(grant.file.clone()).or_default();
         if known.gone {
             return;
@@ -122,6 +122,9 @@ impl Files {
                 _ => known.held.add(field.clone(), *kind),
             }
         }
+        if matches!(known.content, KnownContent::Unknown) {
+            known.content_since = number;
+        }
         known.learn(grant.values);
         if !known.xattrs_complete {
             // An attribute granted by name comes with its value. Without a value it does not exist.
@@ -139,7 +142,7 @@ impl Files {
         let release = |released: &Released| {
             let known = self.get_mut(&released.file)?;
             let held = known.held.kind(&released.field);
-            known.let_go(released);
+            known.released(released);
             held
         };
         let held = leases.iter().map(release).collect();
@@ -165,12 +168,12 @@ impl KnownFile {
     /// Releases one lease. With the lease on all labels go those on single ones. If the grant of
     /// all was lost on its way, the server counted a name granted later as part of all, and recalls
     /// both together.
-    fn let_go(&mut self, released: &Released) {
+    fn released(&mut self, released: &Released) {
         // A write-through change that the server has not confirmed stays invisible, even where the
         // client may still read.
         let is_unheard = self.writes == Writes::Unheard && released.keep.is_some();
         if released.field == Field::Content && released.keep != Some(Kind::Write) && !is_unheard {
-            self.writes = Writes::Back;
+            self.writes = Writes::WriteBack;
         }
         let is_one_of_them: fn(&Field) -> bool = match released.field {
             Field::Children => |field| matches!(field, Field::Child(_)),
@@ -266,9 +269,9 @@ impl KnownFile {
             held.is_whole() || held.kind(&Field::Child(namespace::fold(label))).is_some()
         });
         let directory = self.attributes.is_some_and(|a| a.kind == FileKind::Directory);
-        if directory || !values.children.is_empty() || values.children_through.is_some() {
-            let (through, last) = (values.children_through, values.children_last);
-            self.learn_children(values.children, values.told, (through, last), values.reservation);
+        if directory || !values.children.is_empty() || values.children_up_to.is_some() {
+            let (up_to, last) = (values.children_up_to, values.children_last);
+            self.learn_children(values.children, values.told, (up_to, last), values.reservation);
         }
     }
 
@@ -290,9 +293,9 @@ impl KnownFile {
             }
             KnownContent::Head(..) | KnownContent::Open(_) => {}
         }
-        if let (KnownContent::Head(head, None), Some((extents, through))) = (&self.content, extents) {
+        if let (KnownContent::Head(head, None), Some((extents, up_to))) = (&self.content, extents) {
             self.content =
-                KnownContent::Open(Box::new(FileContent::new(*head, None, Some((extents, through)))));
+                KnownContent::Open(Box::new(FileContent::new(*head, None, Some((extents, up_to)))));
         }
     }
 
@@ -300,7 +303,7 @@ impl KnownFile {
         &mut self,
         entries: Vec<(Label, namespace::Entry)>,
         told: Vec<Label>,
-        (through, last): (Option<u64>, u64),
+        (up_to, last): (Option<u64>, u64),
         reservation: Option<(u64, u64)>,
     ) {
         let children = self.children.get_or_insert_default();
@@ -324,7 +327,7 @@ impl KnownFile {
             }
         }
         children.told.extend(told);
-        children.through = children.through.max(through.unwrap_or(0));
+        children.up_to = children.up_to.max(up_to.unwrap_or(0));
         if children.complete() {
             // From here on the absence of a label says that it is unused.
             children.told = BTreeSet::new();
@@ -383,9 +386,9 @@ mod tests {
     #[test]
     fn an_attribute_that_is_told_without_a_lease_is_not_known_when_the_lease_comes() {
         let mut files = Files::default();
-        files.grant(grant(Field::Attributes, &[b"copies=2"]));
+        files.grant(grant(Field::Attributes, &[b"copies=2"]), 0);
         let policy = Field::Xattr(POLICY_LABEL.clone());
-        files.grant(grant(policy, &[]));
+        files.grant(grant(policy, &[]), 0);
         assert_eq!(files.xattr(&FileId::root(), &POLICY_LABEL, Kind::Read), Known::Unused);
     }
 
@@ -395,11 +398,11 @@ mod tests {
         let (mut files, head) = (Files::default(), ContentHead { size: 3, ..Default::default() });
         let mut of_content = grant(Field::Content, &[]);
         of_content.values.content = Some(head);
-        files.grant(of_content.clone());
+        files.grant(of_content.clone(), 0);
         let key = Some([7; 32]);
         of_content.values.content = Some(ContentHead { key, ..head });
         of_content.values.inline = Some(vec![1, 2, 3]);
-        files.grant(of_content);
+        files.grant(of_content, 0);
         let known = files.get(&FileId::root()).unwrap();
         assert_eq!(known.content.head().unwrap().key, key);
         assert_eq!(files.inline(&FileId::root()), Known::Used(vec![1, 2, 3]));

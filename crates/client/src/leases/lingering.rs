@@ -13,12 +13,12 @@ use crate::leases::lingering_files::Until;
 use crate::server::ServerId;
 use crate::{Call, Now, Output, call};
 use ident::FileId;
-use lease::{Field, Kind, Lease, Open, Released, Time};
+use lease::{Field, Kind, Lease, OpenModes, Released, Time};
 use namespace::{Effect, Entry, FileKind, Knowledge, Known, Link, Operation, Verdict, fold, operation};
 use std::collections::BTreeSet;
 
 /// A handle that keeps a file open and does nothing else.
-const HANDLE: Open = Open::posix(false, false);
+const HANDLE: OpenModes = OpenModes::posix(false, false);
 
 impl Client {
     /// Makes files linger from now on. Front doors cache answers, and report when they have
@@ -83,6 +83,7 @@ impl Client {
         self.calls.iter().any(|(_, waiting)| match &waiting.call {
             Call::Stat(call::Stat { file: of })
             | Call::Glance(call::Glance { file: of })
+            | Call::Peek(call::Peek { file: of })
             | Call::Access(call::Access { file: of, .. })
             | Call::ReadLink(call::ReadLink { file: of })
             | Call::Link(call::Link { file: of, .. })
@@ -273,7 +274,16 @@ mod tests {
     }
 
     fn unlinks(client: &mut Client, dir: &FileId) -> Result<Reply, Error> {
-        call(client, 2, Call::Unlink(call::Unlink { dir: dir.clone(), label: label("x"), directory: false }))
+        call(
+            client,
+            2,
+            Call::Unlink(call::Unlink {
+                dir: dir.clone(),
+                label: label("x"),
+                directory: false,
+                pending: None,
+            }),
+        )
     }
 
     /// The entries in the log, once all of it is sent.
@@ -294,11 +304,14 @@ mod tests {
         assert!(matches!(unlinks(&mut client, &dir), Ok(Reply::Lingers(gone)) if gone == file));
         let stat = call(&mut client, 3, Call::Stat(call::Stat { file: file.clone() }));
         assert!(matches!(stat, Ok(Reply::Stat(stat)) if stat.attributes.links == 0));
-        let open =
-            Call::OpenFile(call::OpenFile { file: file.clone(), open: Open::posix(true, true), mask: 6 });
+        let open = Call::OpenFile(call::OpenFile {
+            file: file.clone(),
+            open: OpenModes::posix(true, true),
+            mask: 6,
+        });
         assert!(matches!(call(&mut client, 3, open), Ok(Reply::Opened { .. })));
         client.handle(at(4), Input::Forgotten(vec![file.clone()]), &mut Vec::new());
-        let close = Call::Close(call::Close { file: file.clone(), open: Open::posix(true, true) });
+        let close = Call::Close(call::Close { file: file.clone(), open: OpenModes::posix(true, true) });
         assert!(call(&mut client, 5, close).is_ok());
         assert_eq!(
             call(&mut client, 6, Call::Stat(call::Stat { file: file.clone() })).err(),
@@ -344,12 +357,12 @@ mod tests {
                 let (mut out, recall) =
                     (Vec::new(), ToClient::Recall { leases: vec![content], ahead: Vec::new() });
                 client.handle(at(4), Input::Message(ServerId::ROOT, recall), &mut out);
-                let yields = out.iter().find_map(|output| match output {
-                    Output::Yield { number, .. } => Some(*number),
+                let revoked = out.iter().find_map(|output| match output {
+                    Output::Revoke { number, .. } => Some(*number),
                     _ => None,
                 });
-                let number = yields.expect("the kernel has pages");
-                client.handle(at(5), Input::Yielded { number, kept: Default::default() }, &mut Vec::new());
+                let number = revoked.expect("the kernel has pages");
+                client.handle(at(5), Input::Revoked { number, kept: Default::default() }, &mut Vec::new());
             },
         ];
         for (which, end) in ends.iter().enumerate() {
@@ -417,7 +430,7 @@ mod tests {
                 }
                 _ => None,
             });
-            let expected = if lingers { HANDLE } else { Open::CLOSED };
+            let expected = if lingers { HANDLE } else { OpenModes::CLOSED };
             assert_eq!(own, Some(expected), "looked up at {looked_up}, recalled at {recalled}");
             // The client requests the lease once more, so it releases the file in time.
             let due = client.deadline().unwrap();
@@ -437,7 +450,7 @@ mod tests {
     /// The handles that go to the server when it wishes at `wished` ms for all names of the
     /// directory and for the handles of the file, which was looked up at 10 ms. The front door
     /// keeps the directory, or nothing.
-    fn handles_let_go(wished: u64, keeps_names: bool) -> Vec<Open> {
+    fn handles_released(wished: u64, keeps_names: bool) -> Vec<OpenModes> {
         let (mut client, dir, file) = client();
         client.files.get_mut(&file).unwrap().links =
             Some([Link { dir: dir.clone(), label: label("x") }].into_iter().collect());
@@ -450,15 +463,15 @@ mod tests {
             Input::Message(ServerId::ROOT, ToClient::Recall { leases: Vec::new(), ahead }),
             &mut out,
         );
-        let yields = out.iter().find_map(|output| match output {
-            Output::Yield { number, .. } => Some(*number),
+        let revoked = out.iter().find_map(|output| match output {
+            Output::Revoke { number, .. } => Some(*number),
             _ => None,
         });
-        let number = yields.expect("the names go first");
+        let number = revoked.expect("the names go first");
         assert!(client.files.holds(&file, &Field::Handles, Kind::Write), "and the handles go later");
         let kept = BTreeSet::from_iter(keeps_names.then(|| dir.clone()));
         out.clear();
-        client.handle(at(wished + 1), Input::Yielded { number, kept }, &mut out);
+        client.handle(at(wished + 1), Input::Revoked { number, kept }, &mut out);
         let entries = out.into_iter().filter_map(|output| match output {
             Output::Send(_, ToServer::Log { entries, .. }) => Some(entries),
             _ => None,
@@ -472,9 +485,9 @@ mod tests {
 
     #[test]
     fn handles_that_are_wished_for_go_behind_the_names_and_stay_with_them() {
-        assert_eq!(handles_let_go(5_000, false), [Open::CLOSED], "the kernel has long been back");
-        assert_eq!(handles_let_go(1_900, false), [], "the kernel may come back for the file");
-        assert_eq!(handles_let_go(5_000, true), [], "the kernel has the name");
+        assert_eq!(handles_released(5_000, false), [OpenModes::CLOSED], "the kernel has long been back");
+        assert_eq!(handles_released(1_900, false), [], "the kernel may come back for the file");
+        assert_eq!(handles_released(5_000, true), [], "the kernel has the name");
     }
 
     /// A client with little room forgets a file only when the kernel can no longer come back for
@@ -492,12 +505,12 @@ mod tests {
             let numbers: Vec<u64> = out
                 .iter()
                 .filter_map(|output| match output {
-                    Output::Yield { number, .. } => Some(*number),
+                    Output::Revoke { number, .. } => Some(*number),
                     _ => None,
                 })
                 .collect();
             for number in numbers {
-                client.handle(at(ms), Input::Yielded { number, kept: Default::default() }, &mut out);
+                client.handle(at(ms), Input::Revoked { number, kept: Default::default() }, &mut out);
             }
             client.files.get(&file).is_none()
         };

@@ -1,6 +1,6 @@
 //! Recalls: revoking, publishing and releasing the leases that other clients need.
 
-use super::revocations::{Cause, Flushing, Yielding, answers};
+use super::revocations::{Cause, Flushing, ReleaseUnderway, answers};
 use crate::client::Client;
 use crate::knowledge::KnownContent;
 use crate::server::ServerId;
@@ -8,6 +8,7 @@ use crate::{Invalidation, Now, Output};
 use ident::FileId;
 use lease::caching::CachingState;
 use lease::{Field, Kind, Label, Released};
+use namespace::Knowledge;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::LogEntry;
 
@@ -20,7 +21,10 @@ impl Client {
         mut ahead: Vec<Released>,
         out: &mut Vec<Output>,
     ) {
-        leases.iter().filter(|it| it.field == Field::Content).for_each(|it| self.note_passing(now, &it.file));
+        leases
+            .iter()
+            .filter(|it| it.field == Field::Content)
+            .for_each(|it| self.note_ping_pong(now, &it.file));
         let (answered, due): (Vec<_>, Vec<_>) =
             leases.into_iter().partition(|it| self.is_answered(server, it));
         if !answered.is_empty() {
@@ -29,7 +33,7 @@ impl Client {
         self.revocations.recall(server, due);
         ahead.retain(|released| self.holds_more(released));
         self.revocations.offer(server, ahead, Cause::WishedFor);
-        self.yield_recalled(now, out);
+        self.revoke_recalled(now, out);
     }
 
     /// Releases all single names of `dir` if they are too many. The client holds them one by one
@@ -38,7 +42,7 @@ impl Client {
     /// The server reads and writes all of these names with each request on the directory. A call
     /// that needs one again asks for it. The names go as if they were recalled, after the calls
     /// that wait for one of them have been tried.
-    pub(crate) fn let_go_of_names(&mut self, dir: &FileId) {
+    pub(crate) fn release_names(&mut self, dir: &FileId) {
         let Some(known) = self.files.get(dir) else { return };
         if known.held.named().count() > self.settings.names_max {
             let keep = known.held.kind(&Field::Children);
@@ -52,21 +56,21 @@ impl Client {
     /// Moves the releases on. Content under the lease is published first. Then front doors revoke
     /// their cached values. Then the log is flushed up to the release, which stands behind every
     /// update that used the lease.
-    pub(crate) fn yield_recalled(&mut self, now: Now, out: &mut Vec<Output>) {
+    pub(crate) fn revoke_recalled(&mut self, now: Now, out: &mut Vec<Output>) {
         let (mut ready, mut dropping, mut handles) = (Vec::new(), Vec::new(), Vec::new());
         let (mut what, mut offered) = (Vec::new(), Vec::new());
-        for mut yielding in std::mem::take(&mut self.revocations.publishing) {
-            let Released { file, field, .. } = &yielding.released;
+        for mut underway in std::mem::take(&mut self.revocations.publishing) {
+            let Released { file, field, .. } = &underway.released;
             if *field == Field::Content && self.publish_before(now, file, out).is_err() {
-                self.revocations.publishing.push(yielding);
-            } else if let Some(invalidation) = self.below(&yielding.released) {
-                if yielding.is_recalled() { &mut what } else { &mut offered }.push(invalidation);
-                yielding.rounds = yielding.rounds.saturating_add(1);
-                dropping.push(yielding);
-            } else if *field == Field::Handles && !yielding.is_recalled() {
-                handles.push(yielding);
+                self.revocations.publishing.push(underway);
+            } else if let Some(invalidation) = self.below(&underway.released) {
+                if underway.is_recalled() { &mut what } else { &mut offered }.push(invalidation);
+                underway.rounds = underway.rounds.saturating_add(1);
+                dropping.push(underway);
+            } else if *field == Field::Handles && !underway.is_recalled() {
+                handles.push(underway);
             } else {
-                ready.push(yielding);
+                ready.push(underway);
             }
         }
         // Whether a file is in use is known once its names have gone.
@@ -75,16 +79,16 @@ impl Client {
             let number = self.number();
             // Several fields of one file go with its attributes.
             offered.dedup();
-            out.push(Output::Yield { number, what, offered });
+            out.push(Output::Revoke { number, what, offered });
             self.revocations.dropping.insert(number, dropping);
         }
-        self.let_go(now, ready, out);
+        self.release_ready(now, ready, out);
         self.finish_flushes(now, out);
     }
 
     /// Takes the end of the revocation `number`. Content written meanwhile is published first, and
     /// its pages go as well. Offered leases stay here if their files are in use.
-    pub(crate) fn on_yielded(
+    pub(crate) fn on_revoked(
         &mut self,
         now: Now,
         number: u64,
@@ -95,24 +99,25 @@ impl Client {
         if let Some(report) = self.revocations.reporting.remove(&number) {
             self.revocations.flushing.push(report);
         }
-        self.ship_yielded(number, out);
+        self.ship_revoked(number, out);
         let mut ready = Vec::new();
-        for yielding in self.revocations.dropping.remove(&number).unwrap_or_default() {
-            let Released { file, field, .. } = &yielding.released;
+        for underway in self.revocations.dropping.remove(&number).unwrap_or_default() {
+            let Released { file, field, .. } = &underway.released;
             let is_dirty = *field == Field::Content && self.is_content_dirty(file);
-            if !yielding.is_recalled() && (is_dirty || kept.contains(file)) {
+            if !underway.is_recalled() && (is_dirty || kept.contains(file)) {
                 continue;
             }
-            if is_dirty { &mut self.revocations.publishing } else { &mut ready }.push(yielding);
+            if is_dirty { &mut self.revocations.publishing } else { &mut ready }.push(underway);
         }
-        self.let_go(now, ready, out);
-        self.yield_recalled(now, out);
+        self.release_ready(now, ready, out);
+        self.revoke_recalled(now, out);
     }
 
-    fn let_go(&mut self, now: Now, ready: Vec<Yielding>, out: &mut Vec<Output>) {
+    fn release_ready(&mut self, now: Now, ready: Vec<ReleaseUnderway>, out: &mut Vec<Output>) {
         let wanted = ready.iter().filter(|y| y.cause != Cause::TooMany);
         let waiting: BTreeSet<ServerId> = wanted.map(|y| y.server).collect();
-        let (recalled, mut others): (Vec<_>, Vec<_>) = ready.into_iter().partition(Yielding::is_recalled);
+        let (recalled, mut others): (Vec<_>, Vec<_>) =
+            ready.into_iter().partition(ReleaseUnderway::is_recalled);
         self.release_looked_up(now, recalled);
         // Trap: nothing is owed for these, so each has to release something when its turn comes.
         // Single names go before all names, which would take them along.
@@ -125,10 +130,10 @@ impl Client {
         waiting.into_iter().for_each(|server| self.servers.get_mut(server).send_log_first(out));
     }
 
-    fn release_looked_up(&mut self, now: Now, ready: Vec<Yielding>) {
+    fn release_looked_up(&mut self, now: Now, ready: Vec<ReleaseUnderway>) {
         if !ready.is_empty() {
             let mut by_server: BTreeMap<ServerId, Vec<Released>> = BTreeMap::new();
-            for Yielding { released, server, .. } in ready {
+            for ReleaseUnderway { released, server, .. } in ready {
                 by_server.entry(server).or_default().push(released);
             }
             by_server.values().for_each(|leases| self.linger_if_looked_up(now, leases));
@@ -145,7 +150,7 @@ impl Client {
     fn is_answered(&self, server: ServerId, recalled: &Released) -> bool {
         let server = self.servers.get(server);
         !self.holds_more(recalled)
-            && server.is_letting_go(&recalled.file)
+            && server.is_releasing(&recalled.file)
             && server.log.any_release(|released| answers(&released, recalled))
     }
 
@@ -169,10 +174,10 @@ impl Client {
                 self.revocations.flushing.push(flushing);
                 continue;
             }
-            let Flushing { server, number, file, through } = flushing;
-            let begins = through && self.begin_through(&file);
+            let Flushing { server, number, file, write_through } = flushing;
+            let begins = write_through && self.begin_write_through(&file);
             flushed.push(match begins {
-                true => (server, LogEntry::FlushedThrough { number, file }),
+                true => (server, LogEntry::WritesThrough { number, file }),
                 false => (server, LogEntry::Flushed { number }),
             });
         }
@@ -189,10 +194,19 @@ impl Client {
         out: &mut Vec<Output>,
     ) {
         if *field == Field::Content {
-            return self.on_flush_content(now, Flushing { server, number, file, through: false }, out);
+            return self.on_flush_content(now, Flushing { server, number, file, write_through: false }, out);
         }
         if *field == Field::Locks {
             self.write_down_locks(now, &file);
+        }
+        // Of a black box the one thing to tell is that this client's value is false, and then the
+        // asker may know it. Beside a handle that caches nobody else writes behind a cache, so such
+        // a handle tells nothing.
+        let own = self.own(&file);
+        let caches = self.covered.contains(&file) && own.has(&Field::Handles);
+        if field.is_black_box() && !own.has(field) && !caches && self.files.holds(&file, field, Kind::Touch) {
+            let keep = self.files.holds(&file, field, Kind::Read).then_some(Kind::Read);
+            self.release(now, server, vec![Released { file, field: field.clone(), keep }]);
         }
         self.answer_flushes(vec![(server, LogEntry::Flushed { number })], out);
     }
@@ -201,10 +215,10 @@ impl Client {
     pub(crate) fn on_flush_content(&mut self, now: Now, report: Flushing, out: &mut Vec<Output>) {
         if self.may_be_mapped(&report.file) {
             // The client learns changes that a program made in mapped pages only when these are
-            // dropped.
+            // dropped. Clients of front doors that cache have no such pages.
             let number = self.number();
-            let what = vec![Invalidation::Pages(report.file.clone())];
-            out.push(Output::Yield { number, what, offered: Vec::new() });
+            let what = vec![Invalidation::Caching(report.file.clone(), CachingState::RWH)];
+            out.push(Output::Revoke { number, what, offered: Vec::new() });
             self.revocations.reporting.insert(number, report);
         } else {
             self.revocations.flushing.push(report);
@@ -272,7 +286,7 @@ mod tests {
     use super::*;
     use crate::tests::{at, empty, opened};
     use crate::{Input, Settings};
-    use lease::Open;
+    use lease::OpenModes;
     use wire::{FileGrant, ToClient, ToServer, Values};
 
     /// A client that holds four single names of a directory, where two are many. Also the number of
@@ -283,24 +297,24 @@ mod tests {
         client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
         client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
         for (number, names) in [(1, [b"a", b"b"]), (2, [b"c", b"d"])] {
-            assert!(yields(&out).is_empty(), "two are not many");
+            assert!(revocations(&out).is_empty(), "two are not many");
             let told = names.map(|name| Label::new(name).unwrap()).to_vec();
             let fields = told.iter().map(|name| (Field::Child(name.clone()), Kind::Write)).collect();
-            let values = Values { told, children_through: None, ..empty(dir).values };
+            let values = Values { told, children_up_to: None, ..empty(dir).values };
             let grant = FileGrant { fields, values, ..empty(dir) };
             let granted = ToClient::Granted { number, grants: vec![grant], gone: Vec::new() };
             client.handle(at(number), Input::Message(ServerId::ROOT, granted), &mut out);
         }
         // The kernel's entries are revoked first.
-        let [(number, 4)] = yields(&out)[..] else { panic!("{out:?}") };
+        let [(number, 4)] = revocations(&out)[..] else { panic!("{out:?}") };
         assert_eq!(client.files.get(dir).unwrap().held.named().count(), 4);
         (client, number)
     }
 
     /// The revocations in `out`: number, and how many items.
-    fn yields(out: &[Output]) -> Vec<(u64, usize)> {
+    fn revocations(out: &[Output]) -> Vec<(u64, usize)> {
         let of = |output: &Output| match output {
-            Output::Yield { number, what, offered } => Some((*number, what.len() + offered.len())),
+            Output::Revoke { number, what, offered } => Some((*number, what.len() + offered.len())),
             _ => None,
         };
         out.iter().filter_map(of).collect()
@@ -318,9 +332,9 @@ mod tests {
         hears(&mut client, opened(), &mut out);
         let content = Released { file: FileId::root().child(2), field: Field::Content, keep: None };
         hears(&mut client, ToClient::Recall { leases: vec![content], ahead: Vec::new() }, &mut out);
-        let [(number, 1)] = yields(&out)[..] else { panic!("{out:?}") };
+        let [(number, 1)] = revocations(&out)[..] else { panic!("{out:?}") };
         hears(&mut client, ToClient::Fenced, &mut out);
-        client.handle(at(2), Input::Yielded { number, kept: BTreeSet::new() }, &mut out);
+        client.handle(at(2), Input::Revoked { number, kept: BTreeSet::new() }, &mut out);
         client.handle(at(3), Input::Greeting(ServerId::ROOT), &mut out);
         out.clear();
         hears(&mut client, opened(), &mut out);
@@ -332,11 +346,11 @@ mod tests {
     fn names_that_are_held_one_by_one_are_let_go_when_they_are_many() {
         let (dir, mut out) = (FileId::root().child(2), Vec::new());
         let (mut client, number) = crowded(&dir);
-        client.handle(at(3), Input::Yielded { number, kept: Default::default() }, &mut out);
+        client.handle(at(3), Input::Revoked { number, kept: Default::default() }, &mut out);
         let known = client.files.get(&dir).unwrap();
         assert_eq!(known.held.named().count(), 0);
         assert!(known.children.as_ref().unwrap().told.is_empty(), "no knowledge without a lease");
-        assert!(client.server().is_letting_go(&dir), "the server is told");
+        assert!(client.server().is_releasing(&dir), "the server is told");
         assert!(
             !out.iter().any(|output| matches!(output, Output::Send(..))),
             "with whatever comes next: {out:?}"
@@ -353,11 +367,11 @@ mod tests {
             Input::Message(ServerId::ROOT, ToClient::Recall { leases: vec![all], ahead: Vec::new() }),
             &mut out,
         );
-        let [(recalled, 1)] = yields(&out)[..] else { panic!("{out:?}") };
-        client.handle(at(4), Input::Yielded { number: recalled, kept: Default::default() }, &mut out);
+        let [(recalled, 1)] = revocations(&out)[..] else { panic!("{out:?}") };
+        client.handle(at(4), Input::Revoked { number: recalled, kept: Default::default() }, &mut out);
         assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 0, "with all go those of their own");
         let last = client.server().log.last();
-        client.handle(at(5), Input::Yielded { number, kept: Default::default() }, &mut out);
+        client.handle(at(5), Input::Revoked { number, kept: Default::default() }, &mut out);
         assert_eq!(client.server().log.last(), last, "the server would take that for a misdeed");
         // The server waits for an answer to a recall, although it is the same release again.
         let (mut client, number) = crowded(&dir);
@@ -368,10 +382,10 @@ mod tests {
             Input::Message(ServerId::ROOT, ToClient::Recall { leases: vec![one], ahead: Vec::new() }),
             &mut out,
         );
-        let [(recalled, 1)] = yields(&out)[..] else { panic!("{out:?}") };
-        client.handle(at(4), Input::Yielded { number, kept: Default::default() }, &mut out);
+        let [(recalled, 1)] = revocations(&out)[..] else { panic!("{out:?}") };
+        client.handle(at(4), Input::Revoked { number, kept: Default::default() }, &mut out);
         assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 1, "the recall is not answered yet");
-        client.handle(at(5), Input::Yielded { number: recalled, kept: Default::default() }, &mut out);
+        client.handle(at(5), Input::Revoked { number: recalled, kept: Default::default() }, &mut out);
         assert_eq!(client.files.get(&dir).unwrap().held.named().count(), 0);
     }
 
@@ -387,7 +401,7 @@ mod tests {
         let attributes = Released { file: dir.clone(), field: Field::Attributes, keep: None };
         let (leases, ahead) = (Vec::new(), vec![attributes.clone()]);
         client.handle(at(2), Input::Message(ServerId::ROOT, ToClient::Recall { leases, ahead }), &mut out);
-        let [Output::Yield { number, ref what, ref offered }] = out[..] else { panic!("{out:?}") };
+        let [Output::Revoke { number, ref what, ref offered }] = out[..] else { panic!("{out:?}") };
         assert!(what.is_empty() && *offered == [Invalidation::Attributes(dir.clone())], "{out:?}");
         (client, dir, attributes, number)
     }
@@ -401,7 +415,7 @@ mod tests {
         for in_use in [false, true] {
             let ((mut client, dir, _, number), mut out) = (wished_for(), Vec::new());
             let kept = BTreeSet::from_iter(in_use.then(|| dir.clone()));
-            client.handle(at(3), Input::Yielded { number, kept }, &mut out);
+            client.handle(at(3), Input::Revoked { number, kept }, &mut out);
             assert_eq!(holds_attributes(&client, &dir), in_use);
             let told = out.iter().any(|output| matches!(output, Output::Send(_, ToServer::Log { .. })));
             assert_eq!(told, !in_use, "{out:?}");
@@ -409,11 +423,11 @@ mod tests {
         }
         // Of what it does not hold a client owes nothing either.
         let (mut client, dir, wished, number) = wished_for();
-        client.handle(at(3), Input::Yielded { number, kept: BTreeSet::new() }, &mut Vec::new());
+        client.handle(at(3), Input::Revoked { number, kept: BTreeSet::new() }, &mut Vec::new());
         let (last, mut out) = (client.server().log.last(), Vec::new());
         let again = ToClient::Recall { leases: Vec::new(), ahead: vec![wished] };
         client.handle(at(4), Input::Message(ServerId::ROOT, again), &mut out);
-        assert!(client.server().log.last() == last && yields(&out).is_empty(), "{dir}: {out:?}");
+        assert!(client.server().log.last() == last && revocations(&out).is_empty(), "{dir}: {out:?}");
     }
 
     #[test]
@@ -422,11 +436,11 @@ mod tests {
         let mut out = Vec::new();
         let recall = ToClient::Recall { leases: vec![recalled], ahead: Vec::new() };
         client.handle(at(3), Input::Message(ServerId::ROOT, recall), &mut out);
-        let [(number, 1)] = yields(&out)[..] else { panic!("{out:?}") };
+        let [(number, 1)] = revocations(&out)[..] else { panic!("{out:?}") };
         let kept = BTreeSet::from([dir.clone()]);
-        client.handle(at(4), Input::Yielded { number: wished, kept: kept.clone() }, &mut out);
+        client.handle(at(4), Input::Revoked { number: wished, kept: kept.clone() }, &mut out);
         assert!(holds_attributes(&client, &dir), "front doors are still asked");
-        client.handle(at(5), Input::Yielded { number, kept }, &mut out);
+        client.handle(at(5), Input::Revoked { number, kept }, &mut out);
         assert!(!holds_attributes(&client, &dir));
     }
 
@@ -453,8 +467,8 @@ mod tests {
                 Input::Message(ServerId::ROOT, ToClient::Recall { leases, ahead }),
                 &mut out,
             );
-            let Some(&(number, _)) = yields(&out).last() else { panic!("{out:?}") };
-            client.handle(at(5), Input::Yielded { number, kept: BTreeSet::new() }, &mut out);
+            let Some(&(number, _)) = revocations(&out).last() else { panic!("{out:?}") };
+            client.handle(at(5), Input::Revoked { number, kept: BTreeSet::new() }, &mut out);
             let entries = out.into_iter().filter_map(|output| match output {
                 Output::Send(_, ToServer::Log { entries, .. }) => Some(entries),
                 _ => None,
@@ -490,7 +504,7 @@ mod tests {
             );
             let taken = Invalidation::Attributes(dir.clone());
             let is_taken =
-                |output: &Output| matches!(output, Output::Yield { what, .. } if what.contains(&taken));
+                |output: &Output| matches!(output, Output::Revoke { what, .. } if what.contains(&taken));
             assert_eq!(out.iter().any(is_taken), goes, "{keep:?}: {out:?}");
         }
     }
@@ -499,7 +513,7 @@ mod tests {
     /// of such a file waits for no front door.
     #[test]
     fn what_may_be_mapped_to_write_is_taken_back_before_it_is_told() {
-        for (open, drops) in [(Open::posix(false, true), false), (Open::posix(true, true), true)] {
+        for (open, drops) in [(OpenModes::posix(false, true), false), (OpenModes::posix(true, true), true)] {
             let (mut client, mut out) = (Client::new(Settings::new([0; 32])), Vec::new());
             client.handle(at(0), Input::Greeting(ServerId::ROOT), &mut out);
             client.handle(at(0), Input::Message(ServerId::ROOT, opened()), &mut out);
@@ -510,7 +524,7 @@ mod tests {
             out.clear();
             let asked = ToClient::Flush { number: 7, file: file.clone(), field: Field::Content };
             client.handle(at(2), Input::Message(ServerId::ROOT, asked), &mut out);
-            let pages = |output: &Output| matches!(output, Output::Yield { what, .. } if *what == [Invalidation::Pages(file.clone())]);
+            let pages = |output: &Output| matches!(output, Output::Revoke { what, .. } if *what == [Invalidation::Caching(file.clone(), CachingState::RWH)]);
             assert_eq!(out.iter().any(pages), drops, "{out:?}");
             let told = |output: &Output| matches!(output, Output::Send(..));
             assert_eq!(out.iter().any(told), !drops, "{out:?}");

@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::knowledge::KnownFile;
 use crate::server::ServerId;
 use ident::FileId;
-use lease::{Field, Open, Released, Time};
+use lease::{Field, OpenModes, Released, Time};
 use std::collections::BTreeMap;
 use wire::LogEntry;
 
@@ -42,7 +42,7 @@ impl Client {
     /// held.
     pub(crate) fn push_release(&mut self, server: ServerId, leases: Vec<Released>, answers: Vec<Released>) {
         let session = self.servers.get_mut(server);
-        if self.revocations.let_go(&leases) {
+        if self.revocations.released(&leases) {
             // A recall waits for it, so it is due.
             session.log.age_from(Time(0));
         }
@@ -59,13 +59,13 @@ impl Client {
             returned.entry(file).or_default().push((field, keep));
         }
         for (file, fields) in returned {
-            let own = self.files.get(&file).map_or(Open::CLOSED, KnownFile::own);
+            let own = self.files.get(&file).map_or(OpenModes::CLOSED, KnownFile::own);
             let bytes = 48 + 4 * fields.len();
             session.log.push(LogEntry::Return { file, fields, own }, bytes);
         }
         if !released.is_empty() {
             session.log.push_release(released, answers);
         }
-        session.let_go(&files);
+        session.released(&files);
     }
 }

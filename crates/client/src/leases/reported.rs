@@ -39,10 +39,10 @@ impl Call {
 impl Client {
     /// Notes a recall of the content of `file`. For content too large for a report, pages are worth
     /// keeping, however briefly.
-    pub(crate) fn note_passing(&mut self, now: Now, file: &FileId) {
+    pub(crate) fn note_ping_pong(&mut self, now: Now, file: &FileId) {
         let head = self.files.get(file).and_then(|known| known.content.head());
         if head.is_some_and(|head| is_small(&head)) {
-            self.passing.note(now.time, file, 1);
+            self.ping_pong.note(now.time, file, 1);
         }
     }
 
@@ -55,10 +55,10 @@ impl Client {
     pub(crate) fn passes(&self, now: Now, file: &FileId) -> bool {
         let is_fresh = |head: ContentHead| {
             let is_recent = now.wall.secs.abs_diff(head.mtime.secs) < FRESH_SECS;
-            is_small(&head) && is_recent && !self.passing.has_read(file, head.version)
+            is_small(&head) && is_recent && !self.ping_pong.has_read(file, head.version)
         };
         let only_read = !self.may_be_mapped(file) && !self.files.holds(file, &Field::Content, Kind::Write);
-        self.passing.has(now.time, file)
+        self.ping_pong.has(now.time, file)
             || only_read
                 && matches!(self.files.content(file, Kind::Read), Known::Used(head) if is_fresh(head))
     }
@@ -67,7 +67,7 @@ impl Client {
     pub(crate) fn on_reported(&mut self, now: Now, server: ServerId, number: u64, values: Vec<FileGrant>) {
         self.servers.get_mut(server).requests.answered(number);
         for grant in values.iter().filter(|grant| grant.values.content.is_some_and(|head| is_small(&head))) {
-            self.passing.note(now.time, &grant.file, 0);
+            self.ping_pong.note(now.time, &grant.file, 0);
         }
         self.calls.answered(number, |waiting| waiting.told = values.clone());
     }
@@ -114,7 +114,7 @@ impl Client {
         match reply {
             Ok(Reply::Node(entry, stat)) if is_glimpsed => Ok(Reply::Glimpsed(Some((entry, stat)))),
             Err(Stop::Error(Error::NotFound)) if is_glimpsed => Ok(Reply::Glimpsed(None)),
-            Ok(reply @ (Reply::Node(..) | Reply::Stat(_))) => Ok(Reply::Passing(Box::new(reply))),
+            Ok(reply @ (Reply::Node(..) | Reply::Stat(_))) => Ok(Reply::Uncached(Box::new(reply))),
             reply => reply,
         }
     }
@@ -125,7 +125,7 @@ impl Client {
         match self.files.attributes(file, Kind::Read) {
             Known::Used(attributes) => {
                 let stat = Stat { attributes, size: 0, occupied: 0, mtime: attributes.ctime };
-                Ok(Reply::Passing(Box::new(Reply::Stat(stat))))
+                Ok(Reply::Uncached(Box::new(Reply::Stat(stat))))
             }
             Known::Unused => Err(Stop::Error(Error::Stale)),
             Known::Unknown => {
@@ -171,7 +171,7 @@ mod tests {
             let asked = out.drain(..).find_map(|output| match output {
                 Output::Send(_, ToServer::Ask { number, wants, mode, .. }) => Some((number, wants, mode)),
                 Output::Answer { result, .. } => {
-                    assert!(matches!(result, Ok(Reply::Passing(_))), "{result:?}");
+                    assert!(matches!(result, Ok(Reply::Uncached(_))), "{result:?}");
                     None
                 }
                 _ => None,

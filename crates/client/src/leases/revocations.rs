@@ -23,7 +23,7 @@ pub(super) enum Cause {
 
 /// A lease that is to be released and is still held.
 #[derive(Debug)]
-pub(crate) struct Yielding {
+pub(crate) struct ReleaseUnderway {
     pub released: Released,
     pub cause: Cause,
     /// The server that gets the release.
@@ -32,7 +32,7 @@ pub(crate) struct Yielding {
     pub rounds: u8,
 }
 
-impl Yielding {
+impl ReleaseUnderway {
     pub(super) fn is_recalled(&self) -> bool {
         self.cause == Cause::Recalled
     }
@@ -46,16 +46,16 @@ pub(crate) struct Flushing {
     pub number: u64,
     pub file: FileId,
     /// The file is to be in write-through mode from then on, if it may be.
-    pub through: bool,
+    pub write_through: bool,
 }
 
 /// Leases on their way back to the server.
 #[derive(Debug, Default)]
 pub(crate) struct Revocations {
     /// Leases that wait for content to be published.
-    pub(super) publishing: Vec<Yielding>,
+    pub(super) publishing: Vec<ReleaseUnderway>,
     /// Leases that wait for front doors to revoke them, by the number of the revocation.
-    pub(super) dropping: BTreeMap<u64, Vec<Yielding>>,
+    pub(super) dropping: BTreeMap<u64, Vec<ReleaseUnderway>>,
     /// Reports that wait for a revocation.
     pub(super) reporting: BTreeMap<u64, Flushing>,
     /// Requests that wait for a revocation: their numbers.
@@ -65,7 +65,7 @@ pub(crate) struct Revocations {
 }
 
 impl Revocations {
-    pub(super) fn all(&self) -> impl Iterator<Item = &Yielding> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &ReleaseUnderway> {
         self.publishing.iter().chain(self.dropping.values().flatten())
     }
 
@@ -75,8 +75,9 @@ impl Revocations {
     /// Writers go on while the pages are being dropped for the first times: a write holds its pages
     /// locked until it is answered.
     pub(crate) fn holds_up_writes(&self, file: &FileId) -> bool {
-        let of_file =
-            |y: &&Yielding| y.is_recalled() && y.released.field == Field::Content && y.released.file == *file;
+        let of_file = |y: &&ReleaseUnderway| {
+            y.is_recalled() && y.released.field == Field::Content && y.released.file == *file
+        };
         self.publishing.iter().any(|y| of_file(&y))
             || self.dropping.values().flatten().filter(of_file).any(|y| y.rounds > ROUNDS_MAX)
     }
@@ -84,9 +85,9 @@ impl Revocations {
     /// Takes recalls. A recall replaces an earlier one of the same lease that kept something else.
     /// Over a new connection the server repeats unanswered recalls, and a repetition changes
     /// nothing.
-    pub(super) fn recall(&mut self, server: ServerId, mut due: Vec<Released>) {
+    pub(crate) fn recall(&mut self, server: ServerId, mut due: Vec<Released>) {
         let told: BTreeSet<&Released> =
-            self.all().filter(|y| y.is_recalled()).map(|yielding| &yielding.released).collect();
+            self.all().filter(|y| y.is_recalled()).map(|underway| &underway.released).collect();
         due.retain(|released| !told.contains(released));
         let leases: BTreeSet<(&FileId, &Field)> = due.iter().map(lease).collect();
         self.retain(|before| !leases.contains(&lease(&before.released)));
@@ -103,14 +104,14 @@ impl Revocations {
     }
 
     pub(super) fn begin(&mut self, server: ServerId, due: Vec<Released>, cause: Cause) {
-        let yielding = |released| Yielding { released, cause, server, rounds: 0 };
-        self.publishing.extend(due.into_iter().map(yielding));
+        let underway = |released| ReleaseUnderway { released, cause, server, rounds: 0 };
+        self.publishing.extend(due.into_iter().map(underway));
     }
 
     /// Drops the pending releases that `released` covers, which this client released unasked. The
     /// server takes these for the answers to its recalls, and expects no other. Returns whether any
     /// of them was recalled.
-    pub(crate) fn let_go(&mut self, released: &[Released]) -> bool {
+    pub(crate) fn released(&mut self, released: &[Released]) -> bool {
         let recalled = |revocations: &Revocations| revocations.all().filter(|y| y.is_recalled()).count();
         let before = recalled(self);
         if self.all().next().is_some() {
@@ -129,7 +130,7 @@ impl Revocations {
         self.shipping.retain(|_, number| !asked(*number));
     }
 
-    fn retain(&mut self, keep: impl Fn(&Yielding) -> bool) {
+    fn retain(&mut self, keep: impl Fn(&ReleaseUnderway) -> bool) {
         self.publishing.retain(&keep);
         self.dropping.values_mut().for_each(|dropping| dropping.retain(&keep));
     }

@@ -23,8 +23,8 @@ impl<T> AckQueue<T> {
     }
 
     /// Removes the first item, if the server has acknowledged the log up to its entry.
-    pub fn pop(&mut self, through: u64) -> Option<(u64, T)> {
-        self.0.pop_front_if(|(sequence, _)| *sequence <= through)
+    pub fn pop(&mut self, up_to: u64) -> Option<(u64, T)> {
+        self.0.pop_front_if(|(sequence, _)| *sequence <= up_to)
     }
 
     /// The items in their order, and their entries.
@@ -65,8 +65,8 @@ impl UnackedFiles {
     }
 
     /// Removes the files that only entries up to `through` concern.
-    pub fn acknowledge(&mut self, through: u64) {
-        while let Some((sequence, file)) = self.queue.pop(through) {
+    pub fn acknowledge(&mut self, up_to: u64) {
+        while let Some((sequence, file)) = self.queue.pop(up_to) {
             if self.last.get(&file) == Some(&sequence) {
                 self.last.remove(&file);
             }

@@ -21,6 +21,24 @@ const BYTES_MAX: usize = 64 << 20;
 /// that the file lingers.
 const FORGOTTEN_WITHIN: usize = 32;
 
+/// The server's refusals of entries.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Refusals<'a> {
+    /// Those that it remembers, by the number of the entry.
+    pub of: &'a [(u64, Error)],
+    /// Whether it refused other entries up to this one, it has forgotten.
+    pub forgotten: u64,
+}
+
+impl Refusals<'_> {
+    /// The refusal of an entry. One that may be refused counts as cut off.
+    fn of_entry(&self, entry: u64) -> Option<Error> {
+        let known = self.of.binary_search_by_key(&entry, |(refused, _)| *refused).ok();
+        let known = known.and_then(|at| self.of.get(at)).map(|(_, error)| *error);
+        known.or_else(|| (entry <= self.forgotten).then_some(Error::CutOff))
+    }
+}
+
 /// The entries that the server has not acknowledged.
 #[derive(Debug)]
 pub(crate) struct OperationLog {
@@ -186,7 +204,7 @@ impl OperationLog {
         // The server may have forgotten the flushes it requested over the last connection. It asks
         // again for those that it still needs, by numbers that may be the same.
         for (entry, _) in &mut self.entries {
-            if let LogEntry::Flushed { .. } | LogEntry::FlushedThrough { .. } = entry {
+            if let LogEntry::Flushed { .. } | LogEntry::WritesThrough { .. } = entry {
                 *entry = LogEntry::Flushed { number: 0 };
             }
         }
@@ -211,7 +229,7 @@ impl OperationLog {
             LogEntry::Release(released) => released.iter().any(|released| released.file == *file),
             LogEntry::Return { file: of, .. }
             | LogEntry::Wrote { file: of }
-            | LogEntry::FlushedThrough { file: of, .. } => of == file,
+            | LogEntry::WritesThrough { file: of, .. } => of == file,
             LogEntry::Flushed { .. } => false,
         };
         if at < self.sent
@@ -250,17 +268,17 @@ impl OperationLog {
         })
     }
 
-    /// Drops all entries up to `through`, which the server has. Returns those that it refused.
-    pub fn acknowledge(&mut self, through: u64, rejected: &[(u64, Error)]) -> Vec<(Operation, Error)> {
+    /// Drops all entries up to `through`, which the server has. Returns the updates that it
+    /// refused, and those that it may have refused: nobody may take these for done.
+    pub fn acknowledge(&mut self, up_to: u64, refusals: Refusals<'_>) -> Vec<(Operation, Error)> {
         let mut refused = Vec::new();
-        while self.first <= through && self.sent > 0 {
+        while self.first <= up_to && self.sent > 0 {
             let Some((entry, bytes)) = self.entries.pop_front() else { break };
             self.bytes -= bytes;
             if let LogEntry::Update { operation, .. } = entry
-                && let Ok(at) = rejected.binary_search_by_key(&self.first, |(entry, _)| *entry)
-                && let Some((_, error)) = rejected.get(at)
+                && let Some(error) = refusals.of_entry(self.first)
             {
-                refused.push((operation, *error));
+                refused.push((operation, error));
             }
             self.first += 1;
             self.sent -= 1;
@@ -287,7 +305,7 @@ fn entry_weight(entry: &LogEntry) -> usize {
         LogEntry::Update { operation, .. } => weight(operation),
         LogEntry::Release(released) => 48 * released.len().max(1),
         LogEntry::Return { fields, .. } => 48 + 4 * fields.len(),
-        LogEntry::Flushed { .. } | LogEntry::FlushedThrough { .. } | LogEntry::Wrote { .. } => 16,
+        LogEntry::Flushed { .. } | LogEntry::WritesThrough { .. } | LogEntry::Wrote { .. } => 16,
     }
 }
 
@@ -319,6 +337,23 @@ fn weight(operation: &Operation) -> usize {
 mod tests {
     use super::*;
 
+    #[test]
+    fn what_may_have_been_refused_counts_as_refused() {
+        let mut log = OperationLog::new();
+        let operation = || {
+            let (file, time) = (FileId::root(), namespace::Timestamp::default());
+            Operation::Accessed(operation::Accessed { file, time })
+        };
+        (0..4).for_each(|_| _ = log.push_update(Version::NEWEST, operation()));
+        log.push_release(Vec::new(), Vec::new());
+        log.push_update(Version::NEWEST, operation());
+        log.next_message(true);
+        let known = [(2, Error::NotFound), (6, Error::Stale)];
+        let refused = log.acknowledge(6, Refusals { of: &known, forgotten: 3 });
+        let errors: Vec<Error> = refused.into_iter().map(|(_, error)| error).collect();
+        assert_eq!(errors, [Error::CutOff, Error::NotFound, Error::CutOff, Error::Stale]);
+    }
+
     /// A server that crashed may have forgotten its request, and use the number again for another
     /// one.
     #[test]
@@ -348,7 +383,7 @@ mod tests {
         };
         let (both, one) = (vec![held.clone(), other.clone()], vec![other.clone()]);
         assert_eq!(sent(&mut log), [LogEntry::Release(both), LogEntry::Release(one)]);
-        log.acknowledge(0, &[]);
+        log.acknowledge(0, Refusals::default());
         log.rewind();
         assert!(
             !log.any_release(|released| released == other),

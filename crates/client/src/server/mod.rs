@@ -16,7 +16,7 @@ mod term;
 pub(crate) use ident::ServerId;
 
 pub(crate) use allowance::{Allowance, AllowanceRequest};
-pub(crate) use log::OperationLog;
+pub(crate) use log::{OperationLog, Refusals};
 pub(crate) use publications::Publication;
 
 use crate::Output;
@@ -153,7 +153,7 @@ pub(crate) struct ServerSession {
     /// When the server reported it.
     pub space_told: Time,
     /// Files with a release in the log that is not acknowledged yet.
-    letting_go: UnackedFiles,
+    releasing: UnackedFiles,
     /// Files with a write-through change that the server has not confirmed yet.
     pub unheard: AckQueue<FileId>,
     /// Files that were deleted here. A tombstone goes when the server has acknowledged the
@@ -182,7 +182,7 @@ impl ServerSession {
             promised: Promised::default(),
             space: Space::default(),
             space_told: Time::default(),
-            letting_go: UnackedFiles::default(),
+            releasing: UnackedFiles::default(),
             unheard: AckQueue::default(),
             tombstones: AckQueue::default(),
             touches: AckQueue::default(),
@@ -271,10 +271,10 @@ impl ServerSession {
 
     /// Notes that the server has the log up to the entry `through`. Returns the updates that it
     /// refused.
-    pub fn acknowledge(&mut self, through: u64, rejected: &[(u64, Error)]) -> Vec<(Operation, Error)> {
-        self.letting_go.acknowledge(through);
-        while self.touches.pop(through).is_some() {}
-        self.log.acknowledge(through, rejected)
+    pub fn acknowledge(&mut self, up_to: u64, refusals: Refusals<'_>) -> Vec<(Operation, Error)> {
+        self.releasing.acknowledge(up_to);
+        while self.touches.pop(up_to).is_some() {}
+        self.log.acknowledge(up_to, refusals)
     }
 
     /// Renews the session when that is due.
@@ -286,9 +286,9 @@ impl ServerSession {
     }
 
     /// Notes that the last entry of the log releases leases on these files.
-    pub fn let_go(&mut self, files: &[FileId]) {
+    pub fn released(&mut self, files: &[FileId]) {
         let sequence = self.log.last();
-        files.iter().for_each(|file| self.letting_go.push(sequence, file));
+        files.iter().for_each(|file| self.releasing.push(sequence, file));
     }
 
     /// Whether a release of a lease on `file` is not acknowledged yet.
@@ -296,8 +296,8 @@ impl ServerSession {
     /// The server made a grant that arrives before then without knowledge of the release. The
     /// release then ends the granted lease too. So the client ignores such a grant, and the call
     /// that wanted it asks again.
-    pub fn is_letting_go(&self, file: &FileId) -> bool {
-        self.letting_go.has(file)
+    pub fn is_releasing(&self, file: &FileId) -> bool {
+        self.releasing.has(file)
     }
 }
 
@@ -355,7 +355,7 @@ mod tests {
         }
         // One acknowledges, and the other may never have had it.
         client.servers.iter_mut().for_each(|session| session.flush_log(&mut Vec::new()));
-        let applied = ToClient::Applied { through: 1, rejected: Vec::new() };
+        let applied = ToClient::Applied { up_to: 1, rejected: Vec::new(), forgotten: 0 };
         client.handle(at(3), Input::Message(ServerId::ROOT, applied), &mut Vec::new());
         assert_eq!(logged(&client), [0, 1]);
     }
@@ -408,13 +408,13 @@ mod tests {
                 ToClient::Recall { leases: vec![release(&(*server, dir.clone()))], ahead: Vec::new() };
             let mut out = Vec::new();
             client.handle(at(2), Input::Message(*server, recall), &mut out);
-            let Some(Output::Yield { number, .. }) = out.first() else { panic!("{out:?}") };
-            let yielded = Input::Yielded { number: *number, kept: std::collections::BTreeSet::new() };
-            client.handle(at(2), yielded, &mut Vec::new());
+            let Some(Output::Revoke { number, .. }) = out.first() else { panic!("{out:?}") };
+            let revoked = Input::Revoked { number: *number, kept: std::collections::BTreeSet::new() };
+            client.handle(at(2), revoked, &mut Vec::new());
         }
         for (server, dir) in &dirs {
             let session = client.servers.get_mut(*server);
-            assert!(session.is_letting_go(dir));
+            assert!(session.is_releasing(dir));
             let (_, entries) = session.log.left();
             assert!(
                 matches!(&entries[..], [LogEntry::Release(leases)] if leases.iter().all(|it| it.file == *dir)),

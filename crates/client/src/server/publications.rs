@@ -36,9 +36,9 @@ impl Publications {
     }
 
     /// Removes the first of them, if the server has the log up to its entry.
-    pub fn acknowledge(&mut self, through: u64) -> Option<Publication> {
-        self.files.acknowledge(through);
-        let (_, publication) = self.queue.pop(through)?;
+    pub fn acknowledge(&mut self, up_to: u64) -> Option<Publication> {
+        self.files.acknowledge(up_to);
+        let (_, publication) = self.queue.pop(up_to)?;
         self.bytes -= publication.bytes;
         Some(publication)
     }

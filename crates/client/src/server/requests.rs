@@ -180,9 +180,9 @@ mod tests {
     use namespace::Cred;
     use wire::{LogEntry, Space, ToClient, Version};
 
-    fn resumed(through: u64) -> ToClient {
+    fn resumed(up_to: u64) -> ToClient {
         let (rejected, space, version) = (Vec::new(), Space::default(), Version::NEWEST);
-        ToClient::Resumed { through, rejected, space, term_ms: 30_000, version }
+        ToClient::Resumed { up_to, rejected, forgotten: 0, space, term_ms: 30_000, version }
     }
 
     /// Logs an entry and makes a request. Returns the request's number.

@@ -57,7 +57,7 @@ impl EncryptionType {
 /// The purpose of a key that is derived for a usage (RFC 3961 §5.3).
 #[derive(Clone, Copy)]
 #[repr(u8)]
-enum Purpose {
+enum KeyPurpose {
     Checksum = 0x99,
     Encryption = 0xaa,
     Integrity = 0x55,
@@ -97,7 +97,7 @@ impl EncryptionKey {
         &self.bytes
     }
 
-    fn derive(&self, usage: KeyUsage, purpose: Purpose) -> Vec<u8> {
+    fn derive(&self, usage: KeyUsage, purpose: KeyPurpose) -> Vec<u8> {
         match self.kind {
             EncryptionType::Aes128Sha1 | EncryptionType::Aes256Sha1 => {
                 sha1::derive(&self.bytes, usage, purpose as u8)
@@ -111,7 +111,7 @@ impl EncryptionKey {
     /// Returns the checksum that goes with encrypted bytes. RFC 3962 takes it of the plain bytes,
     /// RFC 8009 of the encrypted ones behind the initial vector.
     fn integrity(&self, usage: KeyUsage, plain: &[u8], sealed: &[u8]) -> Vec<u8> {
-        let key = self.derive(usage, Purpose::Integrity);
+        let key = self.derive(usage, KeyPurpose::Integrity);
         match self.kind {
             EncryptionType::Aes128Sha1 | EncryptionType::Aes256Sha1 => self.hash(&key, &[plain]),
             EncryptionType::Aes128Sha256 | EncryptionType::Aes256Sha384 => {
@@ -136,7 +136,7 @@ impl EncryptionKey {
     pub fn encrypt(&self, usage: KeyUsage, confounder: [u8; BLOCK], message: &[u8]) -> Vec<u8> {
         let plain = [&confounder, message].concat();
         let mut sealed = plain.clone();
-        cts::encrypt(&self.derive(usage, Purpose::Encryption), &mut sealed);
+        cts::encrypt(&self.derive(usage, KeyPurpose::Encryption), &mut sealed);
         let integrity = self.integrity(usage, &plain, &sealed);
         sealed.extend(integrity);
         sealed
@@ -150,7 +150,7 @@ impl EncryptionKey {
             return Err(OtherKey);
         }
         let mut plain = sealed.to_vec();
-        cts::decrypt(&self.derive(usage, Purpose::Encryption), &mut plain);
+        cts::decrypt(&self.derive(usage, KeyPurpose::Encryption), &mut plain);
         if !are_equal(&self.integrity(usage, &plain, sealed), integrity) {
             return Err(OtherKey);
         }
@@ -159,6 +159,6 @@ impl EncryptionKey {
 
     /// Returns the checksum of the parts together (RFC 3961 §5.4).
     pub fn checksum(&self, usage: KeyUsage, parts: &[&[u8]]) -> Vec<u8> {
-        self.hash(&self.derive(usage, Purpose::Checksum), parts)
+        self.hash(&self.derive(usage, KeyPurpose::Checksum), parts)
     }
 }

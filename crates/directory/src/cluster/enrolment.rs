@@ -7,6 +7,7 @@
 //! same. So an expelled machine stays out, whatever it shows, while its name may be another's.
 
 use crate::io::Output;
+use crate::rows::files::Files;
 use crate::rows::keys::Table;
 use crate::rows::machines::{Invitation, MachineCredential, MachineRow, Used, is_machine_name};
 use crate::transaction::Transaction;
@@ -23,6 +24,61 @@ pub const MACHINES_MAX: usize = 4096;
 const EXPELLED_MAX: usize = 1024;
 /// Invitations that may be open at a time; used ones count until they would have expired.
 pub const INVITATIONS_MAX: u64 = 1024;
+
+/// An enrolment that may be done.
+pub(crate) struct Enrolling {
+    invitation: Invitation,
+    /// The machine that has joined by it before, and since when it belongs.
+    before: Option<(MachineId, Time)>,
+    /// The highest number that a machine has or had.
+    highest: MachineId,
+}
+
+impl Files<'_> {
+    /// Checks an enrolment. A server asks before it proposes one: strangers write nothing into the
+    /// log.
+    pub(crate) fn enrolling(
+        &self,
+        token: &[u8; 32],
+        name: &str,
+        key: &[u8; 32],
+        at: u64,
+    ) -> Result<Enrolling, EnrolError> {
+        let invitation = self.invitation(token).ok_or(EnrolError::UnknownToken)?;
+        let before = match &invitation.used {
+            Some(used) => Some(self.joined_before(used, key).ok_or(EnrolError::UsedToken)?),
+            None => None,
+        };
+        if invitation.until <= at {
+            return Err(EnrolError::ExpiredToken);
+        }
+        if !is_machine_name(name) {
+            return Err(EnrolError::BadName);
+        }
+        let machines = self.machines();
+        let itself = before.as_ref().map(|(number, _)| *number);
+        let mut belong =
+            machines.iter().filter(|(number, machine)| machine.expelled.is_none() && Some(*number) != itself);
+        // Compared as host names are.
+        if belong.clone().any(|(_, machine)| machine.name.eq_ignore_ascii_case(name)) {
+            return Err(EnrolError::NameTaken);
+        }
+        if belong.by_ref().count() >= MACHINES_MAX {
+            return Err(EnrolError::TooMany);
+        }
+        if !self.can_be_root(&invitation.rights) {
+            return Err(EnrolError::RootGone);
+        }
+        let highest = machines.last().map_or(FOUNDER, |(machine, _)| *machine);
+        Ok(Enrolling { invitation, before, highest })
+    }
+
+    /// The machine that joined by a used invitation, and since when it belongs, if it has `key`.
+    fn joined_before(&self, used: &Used, key: &[u8; 32]) -> Option<(MachineId, Time)> {
+        let machine = self.machine(used.machine).filter(|machine| machine.expelled.is_none())?;
+        (used.key == *key).then_some((used.machine, machine.since))
+    }
+}
 
 impl Transaction<'_> {
     /// Records an invitation.
@@ -107,37 +163,12 @@ impl Transaction<'_> {
         key: [u8; 32],
         at: u64,
     ) -> Result<(MachineId, Rights), EnrolError> {
-        let invitation = self.files.invitation(token).ok_or(EnrolError::UnknownToken)?;
-        let before = match &invitation.used {
-            Some(used) => Some(self.joined_before(used, &key).ok_or(EnrolError::UsedToken)?),
-            None => None,
-        };
-        if invitation.until <= at {
-            return Err(EnrolError::ExpiredToken);
-        }
-        if !is_machine_name(&name) {
-            return Err(EnrolError::BadName);
-        }
-        let machines = self.files.machines();
-        let itself = before.as_ref().map(|(number, _)| *number);
-        let mut belong =
-            machines.iter().filter(|(number, machine)| machine.expelled.is_none() && Some(*number) != itself);
-        // Compared as host names are.
-        if belong.clone().any(|(_, machine)| machine.name.eq_ignore_ascii_case(&name)) {
-            return Err(EnrolError::NameTaken);
-        }
-        if belong.by_ref().count() >= MACHINES_MAX {
-            return Err(EnrolError::TooMany);
-        }
-        if !self.files.can_be_root(&invitation.rights) {
-            return Err(EnrolError::RootGone);
-        }
+        let Enrolling { invitation, before, highest } = self.files.enrolling(token, &name, &key, at)?;
         let rights = invitation.rights.clone();
         let (number, since) = before.unwrap_or_else(|| {
             self.state.cluster.enrolment.machines += 1;
             // The highest number is never forgotten, so none is given twice.
-            let highest = machines.last().map_or(FOUNDER.0, |(machine, _)| machine.0);
-            (MachineId(highest.saturating_add(1)), self.now)
+            (MachineId(highest.0.saturating_add(1)), self.now)
         });
         let holds = self.files.machine(number).map_or(0, |before| before.known.holds);
         let known = MachineCredential { key: Some(key), certified: self.files.latest_authority(), holds };
@@ -147,12 +178,6 @@ impl Transaction<'_> {
         let used = wire::encode(&Invitation { used, ..invitation });
         self.files.set_row(Table::Invitation, token, Some(used));
         Ok((number, rights))
-    }
-
-    /// The machine that joined by a used invitation, and since when it belongs, if it has `key`.
-    fn joined_before(&self, used: &Used, key: &[u8; 32]) -> Option<(MachineId, Time)> {
-        let machine = self.files.machine(used.machine).filter(|machine| machine.expelled.is_none())?;
-        (used.key == *key).then_some((used.machine, machine.since))
     }
 
     /// Expels a machine: its leases are free at once, and its unsent changes are refused.

@@ -35,9 +35,13 @@ pub(super) fn of_named(operation: &Operation) -> Vec<Lease> {
 pub(super) fn of_found(operation: &Operation, want: &Field) -> &'static [(Field, Kind)] {
     const GOES: [(Field, Kind); 3] =
         [(Field::Attributes, Kind::Write), (Field::Parent, Kind::Write), (Field::Handles, Kind::Read)];
+    // A rename takes the pending deletion of the link along.
+    const MOVES: [(Field, Kind); 3] =
+        [(Field::Attributes, Kind::Write), (Field::Parent, Kind::Write), (Field::Disposition, Kind::Read)];
     match operation {
         Operation::Unlink { .. } | Operation::Rename { .. } if *want == Field::Children => &GOES,
-        Operation::Unlink { .. } | Operation::Rename { .. } => &GOES[..2],
+        Operation::Rename { .. } => &MOVES,
+        Operation::Unlink { .. } | Operation::Link(operation::Link { replaced: Some(_), .. }) => &GOES[..2],
         _ => &[],
     }
 }

@@ -82,7 +82,7 @@ impl Knowledge for Gathered<'_, '_> {
 
     /// A lender tells the first entry, if there is any.
     fn childless(&self, dir: &FileId, kind: Kind) -> Known<bool> {
-        let lent = |values: &Values| there(values.children_through.map(|through| through == u64::MAX));
+        let lent = |values: &Values| there(values.children_up_to.map(|up_to| up_to == u64::MAX));
         self.of(dir, &Field::Children, kind, lent, |own| own.childless(dir, kind))
     }
 

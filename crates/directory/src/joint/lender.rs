@@ -111,7 +111,7 @@ impl Transaction<'_> {
             if self.files.regions.are_leaving(&file) {
                 return;
             }
-            if self.fade_first(&asked.wants) {
+            if self.clear_first(&asked.wants) {
                 continue;
             }
             let mut holders = self.in_the_way(&asked, &asked.wants);
@@ -171,11 +171,9 @@ impl Transaction<'_> {
 
     /// Lends the fields. The path is no field of a row: see `may_move`.
     fn lend(&mut self, op: JointId, file: &FileId, wants: &[Lease]) {
-        let session = session_of(op);
         let wants = wants.iter().filter(|want| want.field != Field::Path);
-        self.files.change_holdings(file, |holdings| {
-            wants.for_each(|want| holdings.grant(session, &want.field, want.kind, []));
-        });
+        let fields: Vec<(Field, Kind)> = wants.map(|want| (want.field.clone(), want.kind)).collect();
+        self.issue(session_of(op), file, false, &fields, &[]);
         if let Some(lending) = self.state.server.joint.lending.get_mut(&op) {
             lending.files.insert(file.clone());
         }
@@ -192,8 +190,14 @@ impl Transaction<'_> {
         let all = fields.iter().any(|(field, _)| *field == Field::Children);
         let page = all.then_some(Page { after: 0, limit: 1, contiguous: true });
         let values = self.files.values(&file, &fields, (session, &held), page, &mut Room::whole());
-        let (excluded, excluded_xattrs) = Default::default();
-        let grant = FileGrant { file, whole: false, fields, excluded, excluded_xattrs, values };
+        let grant = FileGrant {
+            file,
+            whole: false,
+            fields,
+            excluded: Default::default(),
+            excluded_xattrs: Default::default(),
+            values,
+        };
         self.say_joint(op.leader(), op, JointStep::Lent { grant });
     }
 

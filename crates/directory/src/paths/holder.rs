@@ -105,7 +105,7 @@ impl Transaction<'_> {
     }
 
     /// Gives back what is recalled and nothing rests on any more.
-    pub(super) fn let_go_of_paths(&mut self) {
+    pub(super) fn release_paths(&mut self) {
         let held = self.files.paths.held.iter().filter(|(_, held)| held.is_recalled);
         let recalled: Vec<FileId> = held.map(|(dir, _)| dir.clone()).collect();
         for dir in recalled {

@@ -31,7 +31,7 @@ impl Transaction<'_> {
     /// Something has changed about ways to the root: leases come and go, and what waits for them
     /// goes on.
     pub fn continue_ways(&mut self) {
-        self.let_go_of_paths();
+        self.release_paths();
         self.issue_paths();
         self.decide_waiting();
         self.wake_the_limited();

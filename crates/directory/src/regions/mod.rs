@@ -43,7 +43,7 @@ pub(crate) struct Away {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum LeavingStep {
     /// All leases are recalled, since this time. The pass over the rows goes on at this key;
-    /// `is_idle` as long as it has found nothing that is still held.
+    /// `is_idle` as long as it has found nothing in use, and nothing has come into use behind it.
     Recalling { since: Time, start: Vec<u8>, is_idle: bool },
     /// Nobody has anything of the region. The rows of this page begin at this key; files so far.
     Copying { page: u64, start: Vec<u8>, files: u64 },
@@ -96,6 +96,34 @@ impl Regions {
     /// Whether `file` is about to be handed over.
     pub fn are_leaving(&self, file: &FileId) -> bool {
         self.all.len() > 1 && matches!(self.of(file).1, Standing::Leaving { .. })
+    }
+
+    /// Whether the rows of `file` go to another server just now: nothing about the file changes.
+    pub fn are_copying(&self, file: &FileId) -> bool {
+        let copying = |standing: &Standing| {
+            matches!(standing, Standing::Leaving { step: LeavingStep::Copying { .. }, .. })
+        };
+        self.all.len() > 1 && copying(self.of(file).1)
+    }
+
+    /// Notes that `file` is locked, or is about to go, with its rows. The pass over a region that
+    /// is about to leave may have been at the file before, so another one has to follow.
+    pub fn look_again_at(&mut self, file: &FileId) {
+        if !self.are_leaving(file) {
+            return;
+        }
+        let region = self.of(file).0.clone();
+        if let Some(Standing::Leaving { step: LeavingStep::Recalling { is_idle, .. }, .. }) =
+            self.all.get_mut(&region)
+        {
+            *is_idle = false;
+        }
+    }
+
+    /// Whether sessions may be granted anything of `file`: this server manages the file, and goes
+    /// on doing so.
+    pub fn may_grant(&self, file: &FileId) -> bool {
+        self.manage(file) && !self.are_leaving(file)
     }
 
     /// Whether this server knows of regions of others.

@@ -1,10 +1,11 @@
 //! Handing a region over, at the server that has it.
 //!
 //! 1. Everything that sessions hold of the region is recalled, and nothing of it is granted any
-//!    more. Requests wait. A file that is open, locked or about to go keeps the region here, and so
-//!    does a session that does not answer soon: nobody loses anything because a region moves, and
-//!    nobody waits long for that.
-//! 2. The rows go to the next server, page by page.
+//!    more. Requests wait, but for operations that the server does itself: those grant nothing, and
+//!    a session that waits for one may be unable to release. A file that is open, locked or about
+//!    to go keeps the region here, and so does a session that does not answer soon: nobody loses
+//!    anything because a region moves, and nobody waits long for that.
+//! 2. The rows go to the next server, page by page. No row changes any more.
 //! 3. One entry gives up all authority over the region. Requests that wait are told where it is.
 //! 4. Once the next server has confirmed, the rows here are deleted.
 
@@ -18,7 +19,7 @@ use ident::{FileId, OVERFLOW, ServerId};
 use lease::{Released, Time};
 use wire::{HandOver, HandOverStep, RegionRows};
 
-/// The time for which requests wait while sessions let go of a region, ms. If more is held by then,
+/// The time for which requests wait while sessions release a region, ms. If more is held by then,
 /// the region stays.
 const PATIENCE_MS: u64 = 5_000;
 /// Rows of a region that one step looks at, sends or deletes.
@@ -190,7 +191,7 @@ impl Transaction<'_> {
     }
 
     /// Recalls what is held of some files of the region. A whole pass that finds no file in use is
-    /// the last one: nothing was granted since it began.
+    /// the last one: nothing was granted since it began, and nothing has come into use behind it.
     fn recall_region(
         &mut self,
         region: &FileId,

@@ -8,7 +8,7 @@
 //! granted all that is free by then.
 
 use crate::requests::grant::PAGE;
-use crate::requests::pending::{Asked, to_let_go};
+use crate::requests::pending::{Asked, to_recall};
 use crate::requests::values::{Page, Room};
 use crate::requests::walks::{WalkedFields, strengthen};
 use crate::rows::record::Record;
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use wire::{AskMode, FileGrant};
 
 /// A step of a walk: a request for one of its files.
-struct Step {
+struct WalkStep {
     file: FileId,
     region: FileId,
     /// The fields to take ahead.
@@ -79,7 +79,7 @@ impl Transaction<'_> {
         let mut ahead = Vec::new();
         for Lease { file, field, kind } in wanted {
             let in_the_way = self.files.holdings(&file).in_the_way(session, &field, kind);
-            ahead.extend(to_let_go(&file, in_the_way).filter(|(holder, _)| holders.contains(holder)));
+            ahead.extend(to_recall(&file, in_the_way).filter(|(holder, _)| holders.contains(holder)));
         }
         ahead
     }
@@ -136,7 +136,7 @@ impl Transaction<'_> {
     ///
     /// With part of it the client would have to ask again, for each file. A lookup needs a lease on
     /// the file's handles, too, so that one comes with its attributes.
-    fn free_ahead(&self, session: SessionId, step: &Step, file: &FileId) -> Vec<(Field, Kind)> {
+    fn free_ahead(&self, session: SessionId, step: &WalkStep, file: &FileId) -> Vec<(Field, Kind)> {
         let holdings = self.files.holdings(file);
         let mut fields = Vec::new();
         for Lease { field, kind, .. } in self.needed_ahead(session, step, file, &BTreeSet::new()) {
@@ -176,22 +176,22 @@ impl Transaction<'_> {
         fields: Vec<(Field, Kind)>,
         room: &mut Room,
     ) -> FileGrant {
-        self.files.change_holdings(file, |holdings| {
-            fields.iter().for_each(|(field, kind)| holdings.grant(session, field, *kind, []));
-        });
-        for (field, kind) in &fields {
-            self.state.region.pending.queue.recalls.granted(session, file, field, *kind);
-        }
-        let held = self.files.holdings(file).held(session).cloned().unwrap_or_default();
+        let held = self.issue(session, file, false, &fields, &[]);
         let whole = fields.iter().any(|(field, _)| *field == Field::Children);
         let page = whole.then_some(Page { after: 0, limit: PAGE, contiguous: true });
         let values = self.files.values(file, &fields, (session, &held), page, room);
-        let (excluded, excluded_xattrs) = Default::default();
-        FileGrant { file: file.clone(), whole: false, fields, excluded, excluded_xattrs, values }
+        FileGrant {
+            file: file.clone(),
+            whole: false,
+            fields,
+            excluded: Default::default(),
+            excluded_xattrs: Default::default(),
+            values,
+        }
     }
 
     /// The step of a walk that the request was counted as, if it was.
-    fn step(&self, asked: &Asked, needs: &[Lease]) -> Option<Step> {
+    fn step(&self, asked: &Asked, needs: &[Lease]) -> Option<WalkStep> {
         let ahead = asked.ahead.filter(|ahead| *ahead > 0)?;
         let file = self.file_walked(asked, needs)?;
         let walks = &self.state.region.walks;
@@ -210,7 +210,7 @@ impl Transaction<'_> {
         if fields.files.contains_key(&Field::Attributes) {
             strengthen(&mut fields.files, &Field::Handles, Kind::Touch);
         }
-        Some(Step { file, region, fields, changes, ahead })
+        Some(WalkStep { file, region, fields, changes, ahead })
     }
 
     /// The file that the request is about, if it may be one of a walk: the last one in the order of
@@ -220,24 +220,26 @@ impl Transaction<'_> {
         if !leases || !self.policy.generous || self.policy.granularity != Granularity::Fields {
             return None;
         }
-        let of_files = needs.iter().filter(|need| !matches!(need.field, Field::Child(_) | Field::Xattr(_)));
+        let of_files = needs.iter().filter(|need| !matches!(need.field, Field::Child(_)));
         of_files.map(|need| &need.file).max().cloned()
     }
 
     /// The leases on `file` that the walk will need and that the session does not hold. None if
-    /// another session waits for the file, or if it is about to be deleted or has others' locks.
+    /// another session waits for the file, or if the file is about to go to another server or to be
+    /// deleted, or has others' locks.
     /// All names of the directories `names` are wished for together with them.
     fn needed_ahead(
         &self,
         session: SessionId,
-        step: &Step,
+        step: &WalkStep,
         file: &FileId,
         names: &BTreeSet<FileId>,
     ) -> Vec<Lease> {
         let Some(record) = self.files.record(file) else { return Vec::new() };
         let locked = record.locks.iter().any(|lock| lock.holder.0 != session);
         let dies = record.attributes.links == 0 || record.disposition.is_some();
-        if locked || dies || self.state.region.pending.others_wait(file, session) {
+        let leaves = !self.files.regions.may_grant(file);
+        if locked || dies || leaves || self.state.region.pending.others_wait(file, session) {
             return Vec::new();
         }
         let asks_at_once = step.changes && !self.has_names_alone(session, &record, names);

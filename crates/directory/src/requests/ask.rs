@@ -4,7 +4,7 @@
 use crate::joint::joint_of;
 use crate::requests::authority::Authority;
 use crate::requests::contention::CROWDED;
-use crate::requests::pending::{Asked, to_let_go, what_for};
+use crate::requests::pending::{Asked, to_recall, what_for};
 use crate::sessions::departed_sessions::files_of_the_departed;
 use crate::sessions::session::Misdeed;
 use crate::transaction::{SERVER, Transaction};
@@ -49,6 +49,7 @@ impl Transaction<'_> {
             | AskMode::Page { .. }
             | AskMode::Report
             | AskMode::LeaseOrReport
+            | AskMode::LeaseIfFree
             | AskMode::Values => asked.operation,
         };
         let arrival = self.state.region.pending.push(Asked { operation, ..asked });
@@ -114,13 +115,18 @@ impl Transaction<'_> {
         true
     }
 
-    /// Whether the request has to wait until a region has gone to another server, or stays. The
-    /// server's own requests go on, since a region does not leave before they are done.
+    /// Whether the request has to wait until a region has gone to another server, or stays.
+    ///
+    /// An operation that the server does itself grants nothing, so it waits only while the rows go
+    /// over. Trap: a program may keep a directory locked in its kernel until the operation is done,
+    /// and the region may wait for what that kernel knows of the directory.
     fn waits_for_region(&self, asked: &Asked, needs: &[Lease]) -> bool {
-        let is_leaving = |file: &FileId| self.files.regions.are_leaving(file);
-        asked.session != SERVER
-            && (asked.operation.files().into_iter().any(is_leaving)
-                || needs.iter().any(|need| is_leaving(&need.file)))
+        let regions = &self.files.regions;
+        let waits = |file: &FileId| match asked.mode {
+            AskMode::Ship => regions.are_copying(file),
+            _ => regions.are_leaving(file),
+        };
+        asked.operation.files().into_iter().any(waits) || needs.iter().any(|need| waits(&need.file))
     }
 
     /// Asks for an operation on the server's own behalf. The request queues like any other, and its
@@ -173,7 +179,9 @@ impl Transaction<'_> {
             }
             let mut found = self.find(&asked);
             if self.waits_for_region(&asked, &found.needs) {
-                let wants = found.needs.clone();
+                // A request for leases keeps its place, and meanwhile it is in the way of no
+                // operation that need not wait.
+                let wants = if asked.mode == AskMode::Ship { found.needs } else { Vec::new() };
                 return self.state.region.pending.replace_wants(arrival, wants, what_for(asked.mode));
             }
             let is_joint = || {
@@ -188,7 +196,7 @@ impl Transaction<'_> {
                 self.state.region.pending.takes_ahead(arrival, files);
                 asked.ahead = Some(files);
             }
-            if self.fade_first(&found.needs) {
+            if self.clear_first(&found.needs) {
                 continue;
             }
             let holders = self.in_the_way(&asked, &found.needs);
@@ -315,7 +323,7 @@ impl Transaction<'_> {
             };
             let in_the_way = in_the_way.into_iter().filter(|it| !is_told(it));
             let in_the_way = in_the_way.map(|it| InTheWay { keep: it.keep.filter(|_| !wholly), ..it });
-            holders.extend(self.crowded(&need.file, to_let_go(&need.file, in_the_way)));
+            holders.extend(self.crowded(&need.file, to_recall(&need.file, in_the_way)));
         }
         for file in files_of_the_departed(needs) {
             // The end of a session goes before all requests: see `fade`.
@@ -355,13 +363,13 @@ impl Transaction<'_> {
     /// is granted all labels of such a directory, so clients ask for names and no recall is needed.
     fn crowded(&self, file: &FileId, holders: impl Iterator<Item = (SessionId, Released)>) -> Holders {
         let mut holders: Holders = holders.collect();
-        let asked_back =
+        let recalled =
             |(_, it): &(SessionId, Released)| matches!(it.field, Field::Child(_)) && it.keep.is_none();
-        if holders.iter().any(asked_back)
+        if holders.iter().any(recalled)
             && self.state.region.contention.labels_recalled(self.now, file) >= CROWDED
         {
             let holdings = self.files.holdings(file);
-            for (holder, released) in holders.iter_mut().filter(|it| asked_back(it)) {
+            for (holder, released) in holders.iter_mut().filter(|it| recalled(it)) {
                 if holdings.held(*holder).is_some_and(|held| held.kind(&Field::Children).is_some()) {
                     released.field = Field::Children;
                 }
@@ -392,7 +400,7 @@ impl Transaction<'_> {
             }
         }
         by_holder.into_iter().for_each(|(holder, (leases, ahead))| {
-            self.tell_to_let_go(holder, leases, ahead);
+            self.recall_from(holder, leases, ahead);
         });
     }
 
@@ -409,7 +417,7 @@ impl Transaction<'_> {
     }
 
     /// Fulfils a request with nothing in its way: grants, does or reports.
-    fn fulfil(&mut self, request: &Asked, found: Found) {
+    fn fulfil(&mut self, request: &Asked, mut found: Found) {
         let Asked { session, number, .. } = *request;
         if session == SERVER {
             // If this is refused, the file is not to go after all.
@@ -420,9 +428,9 @@ impl Transaction<'_> {
             return;
         }
         let message = match request.mode {
-            AskMode::Lease | AskMode::Page { .. } | AskMode::LeaseOrReport => {
+            AskMode::Lease | AskMode::Page { .. } | AskMode::LeaseOrReport | AskMode::LeaseIfFree => {
                 for want in request.wants.iter().filter(|want| want.field == Field::Content) {
-                    self.end_through(session, &want.file);
+                    self.end_write_through(session, &want.file);
                 }
                 let mut grants = self.grant(request, &found.needs);
                 self.confine(session, &mut grants);
@@ -434,6 +442,7 @@ impl Transaction<'_> {
                 ToClient::Reported { number, values, gone: found.gone }
             }
             AskMode::Report => {
+                found.needs.retain(|need| !need.field.is_black_box());
                 self.note_told(&found.needs);
                 let mut values = self.report(request, &found.needs);
                 self.confine(session, &mut values);
@@ -539,7 +548,8 @@ impl Transaction<'_> {
 /// file that it knew by that label, and the label may name another file now.
 fn found_out(mut operation: Operation) -> Operation {
     if let Operation::Unlink(operation::Unlink { open, .. })
-    | Operation::Rename(operation::Rename { open, .. }) = &mut operation
+    | Operation::Rename(operation::Rename { open, .. })
+    | Operation::Link(operation::Link { open, .. }) = &mut operation
     {
         *open = false;
     }

@@ -21,13 +21,13 @@ pub(crate) struct Authority<'a, 's> {
 }
 
 impl Authority<'_, '_> {
-    /// A value of `file`. Of a file that another server manages this one knows nothing, least of
-    /// all that the file is gone.
+    /// A value of `file`. Of a file that another server manages this one knows nothing: neither
+    /// that the file is gone, nor what rows say that are still to be deleted.
     fn of<T>(&self, file: &FileId, value: Option<T>) -> Known<T> {
         match value {
+            _ if !self.files.regions.manage(file) => Known::Unknown,
             Some(value) => Known::Used(value),
-            None if self.files.regions.manage(file) => Known::Unused,
-            None => Known::Unknown,
+            None => Known::Unused,
         }
     }
 }

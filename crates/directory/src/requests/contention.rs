@@ -2,19 +2,14 @@
 //! are reported.
 
 use ident::FileId;
-use lease::{Field, Label, SessionId, Time};
+use lease::{Field, Label, Recent, SessionId, Time};
 use namespace::{Attributes, ContentHead, Times};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Recently recalled labels that make a directory one in which several machines work at once.
 pub(crate) const CROWDED: usize = 8;
 
-/// The time after a recall for which a field counts as contended, and is granted narrowly, ms.
-const CONTENDED_MS: u64 = 10_000;
-/// Contended fields that are remembered.
-const CONTENDED_MAX: usize = 4096;
-/// Recalls of a field, each within that time of the last, that make it ping-pong.
+/// Recalls of a field in a row that make it ping-pong.
 const RECALLS: u8 = 2;
 /// The same for attributes. A file that one machine makes, and of which another changes the mode
 /// once, is not ping-pong: those who watch the file want the lease.
@@ -24,16 +19,14 @@ const ATTRIBUTE_RECALLS: u8 = 6;
 const TOLD_UNCHANGED_MAX: u8 = 3;
 
 /// A field that was recalled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Contended {
-    /// When it was last recalled.
+    /// When it was last recalled, or reported.
     at: Time,
     /// The session whose requests needed it; absent if it was recalled for several sessions.
     asker: Option<SessionId>,
     /// The time that the last answer to a recall took, ms.
     took_ms: Option<u64>,
-    /// The number of recalls, each while the field was contended.
-    recalls: u8,
     /// The value reported since, and how often it was the same as the time before.
     told: Option<(ReportedValue, u8)>,
 }
@@ -46,26 +39,20 @@ pub(crate) enum ReportedValue {
     Times(Times),
 }
 
-/// The memory of recalls. It is part of the replicated state, since it decides what is granted.
+/// The memory of recalls: they are the events that count, and a report is one that does not. It is
+/// part of the replicated state, since it decides what is granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Contention(BTreeMap<(FileId, Field), Contended>);
+pub(crate) struct Contention(Recent<(FileId, Field), Contended>);
 
 impl Contention {
     /// Notes that `field` is recalled for `asker`.
     pub fn recalled(&mut self, now: Time, asker: SessionId, file: &FileId, field: &Field) {
-        if self.0.len() >= CONTENDED_MAX {
-            self.0.retain(|_, contended| now.ms_since(contended.at) < CONTENDED_MS);
-        }
-        if self.0.len() < CONTENDED_MAX {
-            let asker = Some(asker);
-            let new = Contended { at: now, asker, took_ms: None, recalls: 0, told: None };
-            let contended = self.0.entry((file.clone(), field.clone())).or_insert(new);
-            if now.ms_since(contended.at) >= CONTENDED_MS {
-                (contended.recalls, contended.asker) = (0, asker);
-            }
-            contended.asker = contended.asker.filter(|before| Some(*before) == asker);
+        let key = (file.clone(), field.clone());
+        let is_first = self.0.count(now, &key) == 0;
+        if let Some(contended) = self.0.note(now, &key, 1) {
+            let is_same = is_first || contended.asker == Some(asker);
+            contended.asker = is_same.then_some(asker);
             (contended.at, contended.told) = (now, None);
-            contended.recalls = contended.recalls.saturating_add(1);
         }
     }
 
@@ -79,16 +66,18 @@ impl Contention {
     /// Whether `field` is ping-pong: it was recalled again and again, and changes between one asker
     /// and the next.
     pub fn is_ping_pong(&self, now: Time, file: &FileId, field: &Field) -> bool {
-        self.0.get(&(file.clone(), field.clone())).is_some_and(|contended| {
-            let changes = contended.told.is_none_or(|(_, unchanged)| unchanged < TOLD_UNCHANGED_MAX);
-            let recalls = if *field == Field::Attributes { ATTRIBUTE_RECALLS } else { RECALLS };
-            contended.recalls >= recalls && changes && now.ms_since(contended.at) < CONTENDED_MS
-        })
+        let key = (file.clone(), field.clone());
+        let recalls = if *field == Field::Attributes { ATTRIBUTE_RECALLS } else { RECALLS };
+        let changes = |it: &Contended| it.told.is_none_or(|(_, unchanged)| unchanged < TOLD_UNCHANGED_MAX);
+        self.0.count(now, &key) >= recalls && self.0.get(&key).is_some_and(changes)
     }
 
     /// Notes the value that was reported of `field`.
     pub fn reported(&mut self, now: Time, file: &FileId, field: &Field, value: ReportedValue) {
-        if let Some(contended) = self.0.get_mut(&(file.clone(), field.clone())) {
+        let key = (file.clone(), field.clone());
+        if self.0.get(&key).is_some()
+            && let Some(contended) = self.0.note(now, &key, 0)
+        {
             let before = contended.told.filter(|(told, _)| *told == value);
             let unchanged = before.map_or(0, |(_, unchanged)| unchanged.saturating_add(1));
             (contended.at, contended.told) = (now, Some((value, unchanged)));
@@ -154,9 +143,8 @@ impl Contention {
         file: &'a FileId,
     ) -> impl Iterator<Item = (&'a Field, &'a Contended)> {
         // `Attributes` is the first field in their order.
-        let of_file = self.0.range((file.clone(), Field::Attributes)..);
-        let of_file = of_file.take_while(move |((other, _), _)| other == file);
-        let lately = of_file.filter(move |(_, contended)| now.ms_since(contended.at) < CONTENDED_MS);
-        lately.map(|((_, field), contended)| (field, contended))
+        let first = (file.clone(), Field::Attributes);
+        let of_file = self.0.recent_among(now, first, move |(other, _)| other == file);
+        of_file.map(|((_, field), contended)| (field, contended))
     }
 }

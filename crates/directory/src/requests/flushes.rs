@@ -22,7 +22,7 @@ impl Transaction<'_> {
     /// The message that asks a holder to flush, and to write through where that is worth it.
     pub fn flush(&self, number: u64, file: FileId, field: Field) -> ToClient {
         let steady = field == Field::Content && self.state.region.write_through.is_steady(self.now, &file);
-        if steady { ToClient::FlushThrough { number, file } } else { ToClient::Flush { number, file, field } }
+        if steady { ToClient::WriteThrough { number, file } } else { ToClient::Flush { number, file, field } }
     }
 
     /// Takes in that a client writes through from here on.
@@ -42,7 +42,7 @@ impl Transaction<'_> {
     }
 
     /// Ends write-through of this file by `session`, which wants to write it as it likes.
-    pub fn end_through(&mut self, session: SessionId, file: &FileId) {
+    pub fn end_write_through(&mut self, session: SessionId, file: &FileId) {
         if self.state.region.write_through.end(file, session) {
             self.heard(session, file.clone(), false);
         }
@@ -50,8 +50,8 @@ impl Transaction<'_> {
 
     fn heard(&mut self, session: SessionId, file: FileId, goes_on: bool) {
         if let Some(known) = self.state.server.sessions.all.get(&session) {
-            let through = known.next_entry - 1;
-            self.send(session, ToClient::Heard { file, through, goes_on });
+            let up_to = known.next_entry - 1;
+            self.send(session, ToClient::Heard { file, up_to, goes_on });
         }
     }
 }

@@ -68,9 +68,6 @@ impl Transaction<'_> {
         let shown = if whole { whole_fields(wants_labels.then_some(&needs)) } else { fields.clone() };
         let fields = self.not_held(request, file, fields);
         let held = self.issue(session, file, whole, &fields, &excluded);
-        for (field, kind) in &fields {
-            self.state.region.pending.queue.recalls.granted(session, file, field, *kind);
-        }
         let page =
             self.page_of(request, file, wants_labels && (whole || held.kind(&Field::Children).is_some()));
         let mut values = self.files.values(file, &shown, (session, &held), page, room);
@@ -83,7 +80,15 @@ impl Transaction<'_> {
 
     /// Gives `session` leases on all of `file`, or on these fields of it. A lease on all labels
     /// leaves out those that are `excluded`. Returns what the session holds of the file then.
-    fn issue(
+    ///
+    /// Every grant to a session and every loan to a joint operation goes through here. The one
+    /// other lease is the birthright in a new file, whose directory the creator holds.
+    ///
+    /// # Panics
+    /// If the file is about to be another server's, or is already. Nobody would recall the lease,
+    /// and two sessions would hold what excludes each other: that is worse than a server that
+    /// stops.
+    pub fn issue(
         &mut self,
         session: SessionId,
         file: &FileId,
@@ -91,7 +96,7 @@ impl Transaction<'_> {
         fields: &[(Field, Kind)],
         excluded: &[Label],
     ) -> Held {
-        debug_assert!(!self.files.regions.are_leaving(file), "{file} is granted while its region leaves");
+        assert!(self.files.regions.may_grant(file), "{file} is granted, and its region is not here to stay");
         self.files.change_holdings(file, |holdings| {
             if whole {
                 holdings.grant_whole(session);
@@ -101,6 +106,9 @@ impl Transaction<'_> {
                 holdings.grant(session, field, *kind, excluded);
             }
         });
+        for (field, kind) in fields {
+            self.state.region.pending.queue.recalls.granted(session, file, field, *kind);
+        }
         self.files.holdings(file).held(session).cloned().unwrap_or_default()
     }
 
@@ -283,7 +291,12 @@ impl Transaction<'_> {
             return Some(Page { after: 0, limit: PAGE, contiguous: true });
         }
         let label = match &request.operation {
-            Operation::Lookup(operation::Lookup { dir, label, .. }) if dir == file => label,
+            Operation::Lookup(operation::Lookup { dir, label, .. })
+            | Operation::Find(operation::Find { dir, label, .. })
+                if dir == file =>
+            {
+                label
+            }
             _ => return None,
         };
         let position = self.files.child(file, label)?.position;
@@ -302,7 +315,7 @@ impl Transaction<'_> {
         granted.sort();
         for Entry { file, .. } in entries {
             let free = self.files.holdings(&file).is_empty()
-                && !self.files.regions.are_leaving(&file)
+                && self.files.regions.may_grant(&file)
                 && granted.binary_search(&file).is_err()
                 && !self.state.region.pending.others_wait(&file, session)
                 && !self.state.region.contention.is_contended_anywhere(self.now, &file);
@@ -331,8 +344,14 @@ impl Transaction<'_> {
             // A client that opens the file asks for its extents; a client that only looks at it
             // does not need them.
             values.extents = values.extents.filter(|(extents, _)| extents.is_empty());
-            let (excluded, excluded_xattrs) = Default::default();
-            grants.push(FileGrant { file, whole, fields, excluded, excluded_xattrs, values });
+            grants.push(FileGrant {
+                file,
+                whole,
+                fields,
+                excluded: Default::default(),
+                excluded_xattrs: Default::default(),
+                values,
+            });
         }
     }
 
@@ -371,8 +390,8 @@ impl Transaction<'_> {
             let page = wants_all.then_some(Page { after: 0, limit: PAGE, contiguous: true });
             let values =
                 self.files.values(&file, &fields, (request.session, &Held::whole()), page, &mut room);
-            let (whole, excluded, excluded_xattrs) = Default::default();
-            FileGrant { file, whole, fields, excluded, excluded_xattrs, values }
+            let (excluded, excluded_xattrs) = (Default::default(), Default::default());
+            FileGrant { file, whole: false, fields, excluded, excluded_xattrs, values }
         });
         debug_assert!(matches!(request.mode, AskMode::Report | AskMode::Values));
         told.collect()

@@ -15,8 +15,10 @@ use std::collections::BTreeSet;
 pub const SILENT_MS_MAX: u64 = 90_000;
 /// The wait for any machine at most, ms.
 pub const RECALL_MS_MAX: u64 = 5 * 60_000;
-/// The same two limits for a machine that was fenced for it before, ms.
-pub const AGAIN_MS_MAX: (u64, u64) = (5_000, 30_000);
+/// [`SILENT_MS_MAX`] for a machine that was fenced for it before, ms.
+const SILENT_AGAIN_MS_MAX: u64 = 5_000;
+/// [`RECALL_MS_MAX`] for a machine that was fenced for it before, ms.
+const RECALL_AGAIN_MS_MAX: u64 = 30_000;
 /// The time for which such a fence is remembered, ms.
 const FORGIVEN_MS: u64 = 60 * 60_000;
 
@@ -35,7 +37,10 @@ impl DirectoryState {
         let Some(known) = self.server.sessions.all.get(&session) else { return false };
         let forgiven = |deaf: &Time| now.ms_since(*deaf) >= FORGIVEN_MS;
         let again = self.server.deaf.get(&known.machine).is_some_and(|deaf| !forgiven(deaf));
-        let (silent_ms, most_ms) = if again { AGAIN_MS_MAX } else { (SILENT_MS_MAX, RECALL_MS_MAX) };
+        let (silent_ms, most_ms) = match again {
+            true => (SILENT_AGAIN_MS_MAX, RECALL_AGAIN_MS_MAX),
+            false => (SILENT_MS_MAX, RECALL_MS_MAX),
+        };
         now.ms_since(since.max(known.worked)) > silent_ms || now.ms_since(since) > most_ms
     }
 }

@@ -197,14 +197,16 @@ pub(crate) fn what_for(mode: AskMode) -> RequestKind {
     match mode {
         AskMode::Report => RequestKind::Report,
         AskMode::Ship => RequestKind::Ship,
-        AskMode::Lease | AskMode::LeaseOrReport | AskMode::Values | AskMode::Page { .. } => {
-            RequestKind::Lease
-        }
+        AskMode::Lease
+        | AskMode::LeaseOrReport
+        | AskMode::LeaseIfFree
+        | AskMode::Values
+        | AskMode::Page { .. } => RequestKind::Lease,
     }
 }
 
 /// The conflicting leases, in the form in which their holders are asked for them.
-pub(crate) fn to_let_go(
+pub(crate) fn to_recall(
     file: &FileId,
     in_the_way: impl IntoIterator<Item = InTheWay>,
 ) -> impl Iterator<Item = (SessionId, Released)> {

@@ -16,15 +16,18 @@ impl Transaction<'_> {
     /// needed for that. It chooses anew at each try, since the server's knowledge of the holders
     /// may have changed.
     pub fn lease_or_report(&self, asked: Asked, found: &mut Found) -> Asked {
-        if asked.mode != AskMode::LeaseOrReport {
-            return asked;
-        }
+        let even_once = match asked.mode {
+            AskMode::LeaseOrReport => false,
+            AskMode::LeaseIfFree => true,
+            _ => return asked,
+        };
         // Coarser leases go as a whole.
         if self.policy.granularity != Granularity::Fields {
             return Asked { mode: AskMode::Lease, ..asked };
         }
+        let is_told = |need: &Lease| self.is_told(&asked, need, even_once);
         let (passing, rest): (Vec<Lease>, Vec<Lease>) =
-            std::mem::take(&mut found.needs).into_iter().partition(|need| self.is_ping_pong(&asked, need));
+            std::mem::take(&mut found.needs).into_iter().partition(is_told);
         let missed = |need: &Lease| {
             let holdings = self.files.holdings(&need.file);
             !holdings.covers(asked.session, &need.field, need.kind)
@@ -36,10 +39,10 @@ impl Transaction<'_> {
     }
 
     /// Whether others hold, to change it, the value that the request needs to read, and had to
-    /// release it again and again.
-    fn is_ping_pong(&self, asked: &Asked, need: &Lease) -> bool {
+    /// release it again and again, or hold it `even_once`.
+    fn is_told(&self, asked: &Asked, need: &Lease, even_once: bool) -> bool {
         need.kind == Kind::Read
-            && self.state.region.contention.is_ping_pong(self.now, &need.file, &need.field)
+            && (even_once || self.state.region.contention.is_ping_pong(self.now, &need.file, &need.field))
             && self.can_be_told(asked, need)
             && !self.files.holdings(&need.file).in_the_way(asked.session, &need.field, need.kind).is_empty()
     }
@@ -50,6 +53,8 @@ impl Transaction<'_> {
         match need.field {
             Field::Times => true,
             Field::Attributes => is_shown(&asked.operation),
+            // Its value is no report. A holder gives it back whose own value is false.
+            Field::Mode(_) => asked.mode == AskMode::LeaseIfFree,
             Field::Content => {
                 let inline = |file: &FileId| {
                     let record = self.files.record(file);

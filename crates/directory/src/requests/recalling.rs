@@ -26,7 +26,7 @@ struct Recalled {
 
 impl Transaction<'_> {
     /// Tells a holder to release `leases`, and wishes for those that are `ahead`.
-    pub fn tell_to_let_go(
+    pub fn recall_from(
         &mut self,
         holder: SessionId,
         leases: impl IntoIterator<Item = Released>,

@@ -133,12 +133,12 @@ impl Files<'_> {
         }
         if let Some(Page { after, limit, contiguous }) = page {
             let entries = self.page(file, after, limit);
-            let through = if entries.len() < limit {
+            let up_to = if entries.len() < limit {
                 u64::MAX
             } else {
                 entries.last().map_or(u64::MAX, |(_, e)| e.position)
             };
-            values.children_through = contiguous.then_some(through);
+            values.children_up_to = contiguous.then_some(up_to);
             values.children_last = record.unused_from.saturating_sub(1);
             let covered = |label: &Label| held.is_whole() || held.kind(&Field::Child(fold(label))).is_some();
             let known: Vec<u64> = values.children.iter().map(|(_, entry)| entry.position).collect();

@@ -19,21 +19,22 @@ const CHANGING_WALK: u8 = 8;
 const FIRST: usize = 16;
 /// Files that one recall takes along at most.
 const MOST: usize = 1024;
-/// How long a step may take, ms. A walk at that pace takes as many files with its next step, one that
-/// is slower takes fewer in proportion, and a faster one takes up to twice as many. So a renewal of
-/// either session never stands for long behind what a bad connection carries.
+/// How long a step may take, ms. A walk at that pace takes as many files with its next step, one
+/// that is slower takes fewer in proportion, and a faster one takes up to twice as many. So a
+/// renewal of either session never stands for long behind what a bad connection carries.
 const STEP_MS: u64 = 500;
-/// A step that was not granted within this time, ms, no longer keeps others from taking files ahead.
+/// A step that was not granted within this time, ms, no longer keeps others from taking files
+/// ahead.
 const UNDER_WAY_MS: u64 = 2_000;
 
 /// Fields that are needed of a file, and the strongest kind of each.
-pub(crate) type Fields = BTreeMap<Field, Kind>;
+pub(crate) type NeededFields = BTreeMap<Field, Kind>;
 
 /// The fields that a walk needs of any file that is no directory, and of any directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WalkedFields {
-    pub files: Fields,
-    directories: Fields,
+    pub files: NeededFields,
+    directories: NeededFields,
 }
 
 /// One walk.
@@ -93,8 +94,8 @@ impl Walks {
         above(file).filter(walked).last()
     }
 
-    /// Whether the walk that `file` is in has been through several directories, or through enough of
-    /// one.
+    /// Whether the walk that `file` is in has been through several directories, or through enough
+    /// of one.
     pub fn goes_on(&self, now: Time, session: SessionId, file: &FileId) -> bool {
         self.region(now, session, file).is_some_and(|region| {
             file.parent().as_ref() != Some(&region) || self.0.count(now, &(session, region)) >= CHANGING_WALK
@@ -155,17 +156,22 @@ fn above(file: &FileId) -> impl Iterator<Item = FileId> {
 }
 
 impl WalkedFields {
-    pub fn of_kind(&self, is_directory: bool) -> &Fields {
+    pub fn of_kind(&self, is_directory: bool) -> &NeededFields {
         if is_directory { &self.directories } else { &self.files }
     }
 
     /// The fields that `needs` name of `file` and of the directory in which it is looked up.
+    ///
+    /// One extended attribute stands for all: `ls -l` asks each file for the same ones, and files
+    /// have few or none.
     pub fn of(file: &FileId, is_directory: bool, needs: &[Lease]) -> WalkedFields {
         let mut fields = WalkedFields::default();
         for need in needs {
             let of_file = if is_directory { &mut fields.directories } else { &mut fields.files };
             match &need.field {
-                Field::Xattr(_) | Field::Path => {}
+                Field::Path => {}
+                Field::Xattr(_) if need.file != *file => {}
+                Field::Xattr(_) => strengthen(of_file, &Field::Xattrs, need.kind),
                 Field::Child(_) => strengthen(&mut fields.directories, &Field::Children, need.kind),
                 field if need.file == *file => strengthen(of_file, field, need.kind),
                 field if names_in(&need.file, needs) => {
@@ -189,7 +195,7 @@ impl WalkedFields {
     }
 }
 
-pub(crate) fn strengthen(fields: &mut Fields, field: &Field, kind: Kind) {
+pub(crate) fn strengthen(fields: &mut NeededFields, field: &Field, kind: Kind) {
     fields.entry(field.clone()).and_modify(|known| *known = known.and(kind)).or_insert(kind);
 }
 

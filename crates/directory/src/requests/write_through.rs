@@ -5,84 +5,82 @@
 //! its way.
 //!
 //! At any moment one place knows whether a change counts: the server as long as the file has a
-//! [`Looked::holder`], the holder otherwise. The server gives this up first, by its message or by
-//! ending the connection, and then asks the holder again. The holder goes on waiting until it hears
-//! of that. So a lost message costs a message, and never correctness.
+//! [holder](WriteThrough::holders), the holder otherwise. The server gives this up first, by its
+//! message or by ending the connection, and then asks the holder again. The holder goes on waiting
+//! until it hears of that. So a lost message costs a message, and never correctness.
 
 use ident::FileId;
-use lease::{SessionId, Time};
+use lease::{Recent, SessionId, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Reports in a row with a new value before the holder is asked to write through.
 const STEADY: u8 = 3;
-/// Reports further apart are not in a row, ms.
-const APART_MS: u64 = 10_000;
-/// Files whose reports are remembered.
-const LOOKED_MAX: usize = 1024;
-
-/// The recent reports of a small file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Looked {
-    /// When the file was last reported, and which version of its content.
-    at: Time,
-    version: u64,
-    /// The reports in a row that had another version than before.
-    changes: u8,
-    /// The session that writes it through.
-    holder: Option<SessionId>,
-    /// Whether it was reported since the last change.
-    since_change: bool,
-}
+/// Files that are written through at a time.
+const HOLDERS_MAX: usize = 1024;
 
 /// The files whose content is reported. Part of the replicated state, since it decides which
 /// sessions are asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct WriteThrough(BTreeMap<FileId, Looked>);
+pub(crate) struct WriteThrough {
+    /// The version of the content that was reported last. The events that count are the reports of
+    /// another version than before.
+    reports: Recent<FileId, u64>,
+    holders: BTreeMap<FileId, WriteThroughHolder>,
+}
+
+/// A session that writes a file through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct WriteThroughHolder {
+    session: SessionId,
+    /// Whether the file was reported since the session's last change.
+    is_read: bool,
+}
 
 impl WriteThrough {
     /// Notes a report of this version of the content.
     pub fn told(&mut self, now: Time, file: &FileId, version: u64) {
-        if self.0.len() >= LOOKED_MAX && !self.0.contains_key(file) {
-            self.0.retain(|_, it| it.holder.is_some() || now.ms_since(it.at) < APART_MS);
-            if self.0.len() >= LOOKED_MAX {
-                return;
-            }
+        let before = self.reports.get(file).filter(|_| self.reports.is_recent(now, file));
+        let is_new = before.is_some_and(|before| *before != version);
+        if let Some(reported) = self.reports.note(now, file, u8::from(is_new)) {
+            *reported = version;
         }
-        let new = Looked { at: now, version, changes: 0, holder: None, since_change: true };
-        let it = self.0.entry(file.clone()).or_insert(new);
-        if now.ms_since(it.at) >= APART_MS {
-            it.changes = 0;
-        } else if it.version != version {
-            it.changes = it.changes.saturating_add(1);
+        if let Some(holder) = self.holders.get_mut(file) {
+            holder.is_read = true;
         }
-        (it.at, it.version, it.since_change) = (now, version, true);
     }
 
     /// Whether each change of the file is read.
     pub fn is_steady(&self, now: Time, file: &FileId) -> bool {
-        self.0.get(file).is_some_and(|it| it.changes >= STEADY && now.ms_since(it.at) < APART_MS)
+        self.reports.count(now, file) >= STEADY
     }
 
     /// Whether `session` writes the file through.
     pub fn is_by(&self, file: &FileId, session: SessionId) -> bool {
-        self.0.get(file).is_some_and(|it| it.holder == Some(session))
+        self.holders.get(file).is_some_and(|holder| holder.session == session)
     }
 
-    /// Starts write-through by `session` of the content that it holds.
+    /// Starts write-through by `session` of the content that it holds. If too many files are
+    /// written through already, the session's next change ends it.
+    ///
+    /// Trap: an end forgets the reports that made the server ask, and an answer from before it
+    /// begins nothing. By then the session may write back again.
     pub fn begin(&mut self, file: &FileId, session: SessionId) {
-        if let Some(it) = self.0.get_mut(file) {
-            it.holder = Some(session);
+        let has_room = self.holders.len() < HOLDERS_MAX || self.holders.contains_key(file);
+        if has_room && self.reports.get(file).is_some() {
+            self.holders.insert(file.clone(), WriteThroughHolder { session, is_read: true });
         }
     }
 
     /// Notes a change by `session`. Returns whether write-through goes on: it ends if the file was
     /// not read since the session's last change.
     pub fn changed(&mut self, file: &FileId, session: SessionId) -> bool {
-        let Some(it) = self.0.get_mut(file).filter(|it| it.holder == Some(session)) else { return false };
-        let goes_on = std::mem::take(&mut it.since_change);
+        let Some(holder) = self.holders.get_mut(file).filter(|holder| holder.session == session) else {
+            return false;
+        };
+        let goes_on = std::mem::take(&mut holder.is_read);
         if !goes_on {
-            self.0.remove(file);
+            self.died(file);
         }
         goes_on
     }
@@ -91,28 +89,40 @@ impl WriteThrough {
     pub fn end(&mut self, file: &FileId, session: SessionId) -> bool {
         let ends = self.is_by(file, session);
         if ends {
-            self.0.remove(file);
+            self.died(file);
         }
         ends
     }
 
-    /// Forgets a file that no longer exists.
+    /// Forgets a file: it no longer exists, or is not written through any more.
     pub fn died(&mut self, file: &FileId) {
-        self.0.remove(file);
+        self.reports.forget(file);
+        self.holders.remove(file);
     }
 
     /// Ends all write-through by `session`: it is over, or goes on over a new connection.
     pub fn end_session(&mut self, session: SessionId) {
-        self.0.retain(|_, it| it.holder != Some(session));
+        self.end_where(|holder| holder.session == session);
     }
 
     /// Ends all write-through: a new leader asks the holders.
     pub fn end_all(&mut self) {
-        self.0.retain(|_, it| it.holder.is_none());
+        self.end_where(|_| true);
+    }
+
+    /// Such a file has to be read steadily again before it is written through.
+    ///
+    /// Trap: the session's changes from before are still to be replayed, and their answers end the
+    /// mode at the client. Steady reads come after these answers, and a session that is asked at
+    /// once would write back while the server believes that its own value counts.
+    fn end_where(&mut self, ends: impl Fn(&WriteThroughHolder) -> bool) {
+        let ended: Vec<FileId> =
+            self.holders.extract_if(.., |_, holder| ends(holder)).map(|(file, _)| file).collect();
+        ended.iter().for_each(|file| self.reports.forget(file));
     }
 
     /// The write-through files and their sessions.
     pub fn holders(&self) -> impl Iterator<Item = (&FileId, SessionId)> {
-        self.0.iter().filter_map(|(file, it)| Some((file, it.holder?)))
+        self.holders.iter().map(|(file, holder)| (file, holder.session))
     }
 }

@@ -269,7 +269,9 @@ impl<'a> Files<'a> {
     pub fn inline(&self, file: &FileId) -> Vec<u8> {
         match self.record(file) {
             Some(record) if record.inline_bytes > 0 => {
-                self.store.get(&keys::of(file, Tag::Inline)).unwrap_or_default()
+                let key = keys::of(file, Tag::Inline);
+                let row = self.store.get(&key).ok_or_else(|| Corrupt::at(&key, "inline content"));
+                self.sound(row).unwrap_or_default()
             }
             _ => Vec::new(),
         }

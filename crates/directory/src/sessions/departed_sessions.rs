@@ -7,7 +7,7 @@
 //! gone by a recall of what they know. A session with such remains is a *departed* session; its
 //! other leases count for nothing at once.
 
-use crate::requests::pending::to_let_go;
+use crate::requests::pending::to_recall;
 use crate::transaction::Transaction;
 use ident::FileId;
 use lease::{Field, InTheWay, Lease, Released, SessionId};
@@ -38,9 +38,9 @@ impl Transaction<'_> {
                 sees.extend(seers);
             }
             if sees.is_empty() {
-                self.forget_if_faded(session);
+                self.forget_if_cleared(session);
             }
-            self.recall(to_let_go(file, sees).collect());
+            self.recall(to_recall(file, sees).collect());
         }
         if gone {
             self.state.region.pending.wake(file);
@@ -50,7 +50,7 @@ impl Transaction<'_> {
 
     /// The same on all files whose handles or locks are needed. It goes before all requests, or
     /// their answers would rest on the remains again. Returns whether anything was cleared.
-    pub fn fade_first(&mut self, needs: &[Lease]) -> bool {
+    pub fn clear_first(&mut self, needs: &[Lease]) -> bool {
         files_of_the_departed(needs).into_iter().fold(false, |gone, file| self.clear_departed(file) | gone)
     }
 
@@ -66,7 +66,7 @@ impl Transaction<'_> {
             resting
         };
         let in_the_way: Vec<InTheWay> = self.departed(file).into_iter().flat_map(resting).collect();
-        to_let_go(file, in_the_way).collect()
+        to_recall(file, in_the_way).collect()
     }
 
     /// Examines all files on which departed sessions are stuck, from the beginning.
@@ -93,7 +93,7 @@ impl Transaction<'_> {
                 self.dispose_unless_open(file);
             }
         }
-        self.forget_if_faded(session);
+        self.forget_if_cleared(session);
     }
 
     fn departed(&self, file: &FileId) -> Vec<SessionId> {
@@ -104,7 +104,7 @@ impl Transaction<'_> {
         shields.into_iter().filter(|session| self.state.server.departed.contains(session)).collect()
     }
 
-    fn forget_if_faded(&mut self, session: SessionId) {
+    fn forget_if_cleared(&mut self, session: SessionId) {
         if self.files.shields(session, None, 1).is_empty() {
             self.state.server.departed.remove(&session);
         }

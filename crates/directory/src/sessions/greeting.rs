@@ -62,7 +62,7 @@ impl Transaction<'_> {
         let start = (incarnation, greeting);
         let session = self.state.server.sessions.open(self.now, machine, start, rights.clone());
         self.files.live.insert(session);
-        let (mut inodes, mut allowance) = Default::default();
+        let (mut inodes, mut allowance) = (Default::default(), Default::default());
         if !rights.read_only {
             inodes = self.state.server.sessions.reserve_inodes(session, u64::MAX);
             allowance = self.state.server.sessions.first_allowance(session);
@@ -83,10 +83,11 @@ impl Transaction<'_> {
         known.greeted = greeting;
         // The client concludes this from the answer.
         self.state.region.write_through.end_session(session);
-        let (through, rejected) = (known.next_entry - 1, known.refused.iter().copied().collect());
+        let (up_to, rejected) = (known.next_entry - 1, known.refused.iter().copied().collect());
+        let forgotten = known.forgotten;
         let shipped: Vec<ToClient> = known.shipped().collect();
         let (term_ms, version) = (TERM_MS, self.state.spoken_in(session));
-        self.send(session, ToClient::Resumed { through, rejected, space, term_ms, version });
+        self.send(session, ToClient::Resumed { up_to, rejected, forgotten, space, term_ms, version });
         shipped.into_iter().for_each(|message| self.send(session, message));
         let queue = &self.state.region.pending.queue;
         let of_session = queue.recalls.unanswered().filter(|(holder, _)| *holder == session);
@@ -98,7 +99,7 @@ impl Transaction<'_> {
             field: field.clone(),
         });
         let flushes: Vec<ToClient> = flushes.collect();
-        self.tell_to_let_go(session, leases, Vec::new());
+        self.recall_from(session, leases, Vec::new());
         flushes.into_iter().for_each(|message| self.send(session, message));
     }
 }

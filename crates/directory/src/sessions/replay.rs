@@ -6,7 +6,7 @@ use crate::requests::authority::{Authority, Replay};
 use crate::sessions::session::Misdeed;
 use crate::transaction::Transaction;
 use ident::FileId;
-use lease::{Field, Kind, Open, Released, SessionId};
+use lease::{Field, Kind, OpenModes, Released, SessionId};
 use namespace::{Error, Operation, Verdict, decide, operation};
 use wire::{LOG_ENTRIES_MAX, LogEntry, ToClient, Version};
 
@@ -29,6 +29,7 @@ impl Transaction<'_> {
         }
         // If the client sends this again, the answer was lost, and with it the refusals.
         let mut rejected: Vec<(u64, Error)> = known.refused_from(first);
+        let forgotten = if first <= known.forgotten { known.forgotten } else { 0 };
         let seen = usize::try_from(expected - first).unwrap_or(usize::MAX);
         let mut wrote = Vec::new();
         for (number, entry) in (expected..).zip(entries.into_iter().skip(seen)) {
@@ -44,7 +45,7 @@ impl Transaction<'_> {
                 }
                 LogEntry::Return { file, fields, own } => self.on_return(session, &file, fields, own)?,
                 LogEntry::Flushed { number } => self.state.region.pending.flushed(session, number),
-                LogEntry::FlushedThrough { number, file } => {
+                LogEntry::WritesThrough { number, file } => {
                     self.on_flushed_through(session, number, &file);
                 }
                 LogEntry::Wrote { file } => wrote.push(file),
@@ -55,19 +56,20 @@ impl Transaction<'_> {
         }
         wrote.into_iter().for_each(|file| self.on_wrote(session, file));
         if answer || !rejected.is_empty() {
-            self.acknowledge(session, rejected);
+            self.acknowledge(session, (rejected, forgotten));
         } else if self.state.server.sessions.all.contains_key(&session) {
             self.state.server.sessions.owed.insert(session);
         }
         Ok(())
     }
 
-    /// Tells a client how far its log has come.
-    pub fn acknowledge(&mut self, session: SessionId, rejected: Vec<(u64, Error)>) {
+    /// Tells a client how far its log has come. The refusals are those of entries that it has not
+    /// been told of, and the latest of these whose refusal is forgotten.
+    pub fn acknowledge(&mut self, session: SessionId, (rejected, forgotten): (Vec<(u64, Error)>, u64)) {
         self.state.server.sessions.owed.remove(&session);
         if let Some(known) = self.state.server.sessions.all.get(&session) {
-            let through = known.next_entry - 1;
-            self.send(session, ToClient::Applied { through, rejected });
+            let up_to = known.next_entry - 1;
+            self.send(session, ToClient::Applied { up_to, rejected, forgotten });
         }
     }
 
@@ -147,12 +149,12 @@ impl Transaction<'_> {
         if !may_be_leased(field, *keep) {
             return Err(Misdeed::NoSuchLease);
         }
-        self.may_let_go(session, file, field, *keep)?;
+        self.may_release(session, file, field, *keep)?;
         self.files.change_holdings(file, |holdings| holdings.release(session, field, *keep));
         if *field == Field::Content && *keep != Some(Kind::Write) {
             self.state.region.write_through.end(file, session);
         }
-        self.let_go(session, released);
+        self.released(session, released);
         if *field == Field::Locks {
             self.clear_departed(file);
         }
@@ -163,7 +165,7 @@ impl Transaction<'_> {
     /// answer to a recall is owed whatever is held: the label may have been released with all
     /// labels, or for an earlier recall for another session. And the client may not know yet that a
     /// file no longer exists, or that its creation was refused.
-    fn may_let_go(
+    fn may_release(
         &self,
         session: SessionId,
         file: &FileId,
@@ -186,26 +188,26 @@ impl Transaction<'_> {
         session: SessionId,
         file: &FileId,
         fields: Vec<(Field, Option<Kind>)>,
-        own: Open,
+        own: OpenModes,
     ) -> Result<(), Misdeed> {
         if !fields.iter().all(|(field, _)| field.is_black_box()) {
             return Err(Misdeed::OtherKindOfField);
         }
-        fields.iter().try_for_each(|(field, keep)| self.may_let_go(session, file, field, *keep))?;
+        fields.iter().try_for_each(|(field, keep)| self.may_release(session, file, field, *keep))?;
         self.files.change_holdings(file, |holdings| {
             for (field, keep) in &fields {
                 holdings.return_black_box(session, field, *keep, own.has(field));
             }
         });
         for (field, keep) in fields {
-            self.let_go(session, &Released { file: file.clone(), field, keep });
+            self.released(session, &Released { file: file.clone(), field, keep });
         }
         self.clear_departed(file);
         self.dispose_unless_open(file);
         Ok(())
     }
 
-    fn let_go(&mut self, session: SessionId, released: &Released) {
-        self.state.region.let_go(self.now, session, released);
+    fn released(&mut self, session: SessionId, released: &Released) {
+        self.state.region.released(self.now, session, released);
     }
 }

@@ -11,13 +11,16 @@ use wire::{GRACE_BYTES, GreetingNumber, MachineId, Rights, SHIPS_MAX, Space, ToC
 pub const INODE_BLOCK: u64 = 4096;
 /// Blocks of inode numbers that a session may have in use; older ones count as used up.
 const INODE_BLOCKS_MAX: usize = 8;
-/// Refusals remembered for a log that is sent again: more than an honest client has at a time.
+/// Refusals remembered for a log that is sent again. The client of one that is forgotten counts all
+/// updates up to there as lost, unless it has been told.
 const REFUSALS_MAX: usize = 4096;
 /// The divisor that bounds one grant of allowance: one session gets at most this fraction of the
 /// bytes left. Allowances shrink near the end, until calls are synchronous.
 const SHARE_OF_LEFT: u64 = 4;
-/// Bytes and files that a session begins with, if there is room.
-const FIRST_ALLOWANCE: (u64, u64) = (256 << 20, 65_536);
+/// Bytes that a session begins with, if there is room.
+const FIRST_BYTES: u64 = 256 << 20;
+/// Files that a session begins with.
+const FIRST_FILES: u64 = 65_536;
 /// Files are bounded by the bytes that they take. So this allowance only keeps one client from
 /// counting for ever.
 const FILES_ALLOWANCE_MAX: u64 = 1 << 20;
@@ -59,14 +62,14 @@ pub enum Misdeed {
     #[error("an update is of a file that another server manages")]
     NotHere,
     /// A black box was released without a value, or a shared value with one.
-    #[error("a lease was let go as one of the other kind")]
+    #[error("a lease was released as one of the other kind")]
     OtherKindOfField,
     /// The release names a lease that no client can hold.
-    #[error("a lease was let go of which there is none")]
+    #[error("a lease was released of which there is none")]
     NoSuchLease,
     /// The session releases a lease that it does not hold, and no recall of that lease waits for an
     /// answer.
-    #[error("a lease was let go that the session does not hold")]
+    #[error("a lease was released that the session does not hold")]
     NotHeld,
     /// A recall or a flush was not answered, though the session was renewed all along.
     #[error("what others wait for was not answered in time")]
@@ -88,6 +91,8 @@ pub(crate) struct Session {
     pub next_entry: u64,
     /// The latest entries that were refused.
     pub refused: VecDeque<(u64, Error)>,
+    /// The latest entry whose refusal is forgotten; 0 if there is none.
+    pub forgotten: u64,
     /// The results of the latest shipped operations, by the client's numbers for them. Such an
     /// operation must not be done twice, so its result stays as long as the answer may have been
     /// lost.
@@ -159,7 +164,7 @@ impl Session {
 
     pub fn refuse(&mut self, entry: u64, error: Error) {
         if self.refused.len() == REFUSALS_MAX {
-            self.refused.pop_front();
+            self.forgotten = self.refused.pop_front().map_or(self.forgotten, |(entry, _)| entry);
         }
         self.refused.push_back((entry, error));
     }
@@ -270,6 +275,7 @@ impl Sessions {
             worked: now,
             next_entry: 1,
             refused: VecDeque::new(),
+            forgotten: 0,
             shipped: VecDeque::new(),
             inodes: VecDeque::new(),
             allowance: (0, 0),
@@ -322,7 +328,7 @@ impl Sessions {
 
     /// The allowance that a session begins with.
     pub fn first_allowance(&mut self, session: SessionId) -> (u64, u64) {
-        self.allow(session, (0, 0), FIRST_ALLOWANCE, 0)
+        self.allow(session, (0, 0), (FIRST_BYTES, FIRST_FILES), 0)
     }
 
     /// Fills the allowance of `session`, which reports that it still holds `held`, up to `want`, as

@@ -16,8 +16,8 @@ fn two() -> (World, SessionId, SessionId) {
     (world, sessions.0, sessions.1)
 }
 
-fn let_go(world: &mut World, session: SessionId, field: Field) {
-    world.send_log(session, letting_go(vec![released(&ROOT, field, None)]), false);
+fn release(world: &mut World, session: SessionId, field: Field) {
+    world.send_log(session, releasing(vec![released(&ROOT, field, None)]), false);
 }
 
 /// The messages to `session` other than recalls.
@@ -29,7 +29,7 @@ fn said(world: &mut World, session: SessionId) -> Vec<ToClient> {
 fn an_answer_to_the_only_request_says_that_the_log_before_it_was_taken_in() {
     let (mut world, session, _) = two();
     world.take_root(session);
-    let_go(&mut world, session, Field::Attributes);
+    release(&mut world, session, Field::Attributes);
     assert_eq!(world.told(session), []);
     world.ask(session, stat(&ROOT), vec![want(&ROOT, Field::Attributes, Kind::Read)], AskMode::Lease);
     let told = world.told(session);
@@ -48,23 +48,23 @@ fn what_came_after_a_request_that_waits_is_acknowledged_before_any_answer() {
     let file = made(&create);
     assert_eq!(world.log(session, vec![update(create)]), []);
     let of_root = [Field::Attributes, Field::Times].map(|field| released(&ROOT, field, None));
-    world.send_log(session, letting_go(of_root.into()), false);
+    world.send_log(session, releasing(of_root.into()), false);
     world.ask(other, stat(&ROOT), vec![want(&ROOT, Field::Attributes, Kind::Write)], AskMode::Lease);
     assert!(matches!(world.told(other).as_slice(), [ToClient::Granted { .. }]));
     world.ask(session, stat(&ROOT), vec![], AskMode::Lease);
-    assert_eq!(said(&mut world, session), [], "the other one has to let go first");
-    world.send_log(session, letting_go(vec![released(&file, Field::Attributes, None)]), false);
+    assert_eq!(said(&mut world, session), [], "the other one has to release first");
+    world.send_log(session, releasing(vec![released(&file, Field::Attributes, None)]), false);
     world.ask(session, stat(&file), vec![], AskMode::Lease);
     let told = said(&mut world, session);
-    let both = [ToClient::Applied { through: 3, rejected: vec![] }];
+    let both = [ToClient::Applied { up_to: 3, rejected: vec![], forgotten: 0 }];
     assert!(told.starts_with(&both) && told.len() == 2, "{told:?}");
     // The same holds of entries after the first request and before its answer.
-    let_go(&mut world, session, Field::Parent);
+    release(&mut world, session, Field::Parent);
     assert_eq!(said(&mut world, session), []);
     assert!(world.yields(other) > 0);
     let told = said(&mut world, session);
     assert!(
-        matches!(told.as_slice(), [ToClient::Applied { through: 4, .. }, ToClient::Granted { .. }]),
+        matches!(told.as_slice(), [ToClient::Applied { up_to: 4, .. }, ToClient::Granted { .. }]),
         "{told:?}"
     );
 }

@@ -101,7 +101,7 @@ fn run(seed: u64) -> (MemoryStore, u64) {
         // A session may have to release leases for the server's own work, too.
         for holder in [sessions[1 - who], session] {
             let answers = world.told(holder).into_iter().flat_map(|message| match message {
-                wire::ToClient::Recall { leases, .. } => letting_go(leases),
+                wire::ToClient::Recall { leases, .. } => releasing(leases),
                 wire::ToClient::Flush { number, .. } => vec![LogEntry::Flushed { number }],
                 _ => Vec::new(),
             });

@@ -158,6 +158,7 @@ fn rights_begin_at_a_directory_that_is_there() {
         open: false,
         cred: namespace::Cred::default(),
         time: at(20),
+        pending: None,
     });
     world.update(session, rmdir).unwrap();
     assert_eq!(enrol(&mut world, "a"), Err(EnrolError::RootGone));

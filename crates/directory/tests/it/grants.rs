@@ -49,7 +49,7 @@ fn one_lookup_brings_a_small_directory_and_all_its_files() {
     let grants = world.granted(session, lookup(&ROOT, "file7"), AskMode::Lease);
     assert!(grants[0].whole);
     assert_eq!(grants[0].values.children.len(), 20);
-    assert_eq!(grants[0].values.children_through, Some(u64::MAX));
+    assert_eq!(grants[0].values.children_up_to, Some(u64::MAX));
     assert_eq!(grants.len(), 21);
     assert!(grants.iter().all(|grant| grant.whole && grant.values.attributes.is_some()));
 }
@@ -65,7 +65,7 @@ fn a_page_at_a_time_brings_a_large_directory() {
         assert!(values.children.iter().all(|(_, entry)| entry.position > after));
         seen.extend(values.children.iter().map(|(label, _)| label.clone()));
         assert_eq!(grants.len(), values.children.len() + 1, "each entry comes with its file");
-        after = values.children_through.expect("contiguous from the start");
+        after = values.children_up_to.expect("contiguous from the start");
         pages += 1;
     }
     assert_eq!((seen.len() as u64, pages), (count, 3));
@@ -79,7 +79,7 @@ fn a_lookup_in_a_large_directory_brings_those_that_follow() {
     let (mut world, session) = with_files(Policy::default(), PAGE as u64 + 10);
     let grants = world.granted(session, lookup(&ROOT, "file500"), AskMode::Lease);
     let values = &grants[0].values;
-    assert_eq!(values.children_through, None, "not contiguous from the start");
+    assert_eq!(values.children_up_to, None, "not contiguous from the start");
     assert_eq!(values.children[0].0, label("file500"));
     assert_eq!(values.children[1].0, label("file501"));
     assert!(values.children.len() > 100 && grants.len() == values.children.len() + 1);
@@ -247,7 +247,7 @@ fn with_a_single_lease_for_each_file_a_writer_is_alone() {
     let write = world.ask(b, unlink(&ROOT, "file1", false), Vec::new(), AskMode::Lease);
     let recalled = world.recalled(a);
     assert!(recalled.iter().any(|it| it.file == ROOT && it.field == Field::Children && it.keep.is_none()));
-    world.log(a, letting_go(recalled));
+    world.log(a, releasing(recalled));
     let grants = world.grants(b, write).unwrap();
     assert!(grants[0].fields.iter().all(|(_, kind)| *kind == Kind::Write), "{:?}", grants[0].fields);
     assert!(grants[0].fields.contains(&(Field::Xattrs, Kind::Write)));

@@ -47,7 +47,7 @@ fn open_and_stuck(world: &mut World, file: &FileId, sessions: &[SessionId]) {
     for session in sessions {
         ask(world, *session, file, Kind::Touch);
         for other in sessions {
-            world.yields_or_takes(*other);
+            world.releases_or_takes(*other);
         }
         world.returns(*session, file, None, true);
         world.told(*session);
@@ -56,7 +56,7 @@ fn open_and_stuck(world: &mut World, file: &FileId, sessions: &[SessionId]) {
 
 impl World {
     /// Answers recalls, and ignores all other messages.
-    fn yields_or_takes(&mut self, session: SessionId) {
+    fn releases_or_takes(&mut self, session: SessionId) {
         for message in self.told(session) {
             if let ToClient::Recall { leases, .. } = message {
                 self.release(session, leases);
@@ -275,7 +275,7 @@ fn what_x_is_sent(field: &Field, open: [bool; 3]) -> Vec<ToClient> {
         for other in others {
             ask_of(&mut world, other, &file, field, Kind::Touch);
             for it in others {
-                world.yields_or_takes(it);
+                world.releases_or_takes(it);
             }
             let mut recalled = world.told(x);
             for message in &recalled {

@@ -6,7 +6,7 @@ use crate::support::*;
 use directory::{Input, Standing};
 use ident::{FileId, ServerId};
 use lease::{Field, Kind, Lease, SessionId};
-use namespace::{Cred, Effect, Error, FileKind, Operation, RenameMode, fold, operation};
+use namespace::{Cred, Effect, Error, FileKind, Operation, RenameMode, Replaced, fold, operation};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::{AskMode, Joint, JointStep, PathLease, PathStep, ToClient, ToServer};
 
@@ -72,13 +72,16 @@ impl Names {
                     None => Vec::new(),
                 }
             }
-            Operation::Link(operation::Link { file, dir, label, .. }) => {
-                match self.child(dir, &label.to_string()) {
-                    Some(_) => vec![Error::Exists],
-                    None if !self.is_named(dir) => gone,
-                    None if self.is_dir(file) => vec![Error::NotPermitted],
-                    None if !self.is_named(file) => [vec![Error::NotPermitted], gone].concat(),
-                    None => Vec::new(),
+            Operation::Link(operation::Link { file, dir, label, replaced, .. }) => {
+                match self.taken(dir, label, replaced.as_deref()) {
+                    Err(error) => vec![error],
+                    Ok(Some(_)) if replaced.is_none() => vec![Error::Exists],
+                    Ok(Some(named)) if named == file => Vec::new(),
+                    Ok(Some(named)) if self.is_dir(named) => vec![Error::IsDirectory],
+                    Ok(None) if !self.is_named(dir) => gone,
+                    _ if self.is_dir(file) => vec![Error::NotPermitted],
+                    _ if !self.is_named(file) => [vec![Error::NotPermitted], gone].concat(),
+                    _ => Vec::new(),
                 }
             }
             Operation::Unlink(operation::Unlink { dir, label, directory, .. }) => {
@@ -97,13 +100,22 @@ impl Names {
     }
 
     fn refusals_of_rename(&self, rename: &operation::Rename) -> Vec<Error> {
-        let operation::Rename { from_dir, from, to_dir, to, mode, .. } = rename;
+        let operation::Rename { from_dir, from, source: meant, to_dir, to, mode, replaced, .. } = rename;
         let gone = vec![Error::Stale, Error::NotFound];
+        let source = self.child(from_dir, &from.to_string());
+        let is_another = source.is_some_and(|source| meant.as_ref().is_some_and(|meant| meant != source));
         if !self.is_named(from_dir) || !self.is_named(to_dir) {
-            return gone;
+            // A directory without a name is there as long as a machine has it open.
+            return gone.into_iter().chain(is_another.then_some(Error::AnotherFile)).collect();
         }
-        let Some(source) = self.child(from_dir, &from.to_string()) else { return vec![Error::NotFound] };
-        let target = self.child(to_dir, &to.to_string());
+        let Some(source) = source else { return vec![Error::NotFound] };
+        if is_another {
+            return vec![Error::AnotherFile];
+        }
+        let target = match self.taken(to_dir, to, replaced.as_deref()) {
+            Err(error) => return vec![error],
+            Ok(target) => target,
+        };
         match (mode, target) {
             (RenameMode::NoReplace, Some(_)) => return vec![Error::Exists],
             (RenameMode::Exchange, None) => return vec![Error::NotFound],
@@ -135,6 +147,23 @@ impl Names {
         }
     }
 
+    /// The file that loses its name to a new one, or has that.
+    fn taken(
+        &self,
+        dir: &FileId,
+        label: &lease::Label,
+        replaced: Option<&Replaced>,
+    ) -> Result<Option<&FileId>, Error> {
+        let bound = self.child(dir, &label.to_string());
+        let Some(replaced) = replaced else { return Ok(bound) };
+        let taken = match bound {
+            bound if replaced.label == *label => bound,
+            Some(_) => return Err(Error::Exists),
+            None => self.child(dir, &replaced.label.to_string()),
+        };
+        if taken.is_some_and(|file| *file != replaced.file) { Err(Error::AnotherFile) } else { Ok(taken) }
+    }
+
     /// Whether a directory gets another parent.
     fn moves_a_directory(&self, operation: &Operation) -> bool {
         let Operation::Rename(operation::Rename { from_dir, from, to_dir, to, mode, .. }) = operation else {
@@ -161,20 +190,33 @@ impl Names {
                 assert_eq!(self.kinds.insert(file.clone(), kind), None);
                 self.bind(dir, label, file)
             }
-            Operation::Link(operation::Link { file, dir, label, .. }) => self.bind(dir, label, file.clone()),
+            Operation::Link(operation::Link { file, dir, label, replaced, .. }) => {
+                let taken = self.taken(dir, label, replaced.as_deref()).expect("it was linked").cloned();
+                if taken.as_ref() == Some(file) {
+                    return None;
+                }
+                if let Some(replaced) = replaced {
+                    self.unbind(dir, &replaced.label);
+                }
+                self.bind(dir, label, file.clone());
+                taken
+            }
             Operation::Unlink(operation::Unlink { dir, label, .. }) => self.unbind(dir, label),
-            Operation::Rename(operation::Rename { from_dir, from, to_dir, to, mode, .. }) => {
+            Operation::Rename(operation::Rename { from_dir, from, to_dir, to, mode, replaced, .. }) => {
                 let source = self.child(from_dir, &from.to_string()).cloned().expect("it was renamed");
-                let target = self.child(to_dir, &to.to_string()).cloned();
+                let target = self.taken(to_dir, to, replaced.as_deref()).expect("it was renamed").cloned();
                 if target.as_ref() == Some(&source) {
                     return None;
                 }
-                match (mode, target) {
+                match (mode, target.clone()) {
                     (RenameMode::Exchange, Some(target)) => _ = self.bind(from_dir, from, target),
                     _ => _ = self.unbind(from_dir, from),
                 }
-                let replaced = self.bind(to_dir, to, source);
-                replaced.filter(|_| *mode != RenameMode::Exchange)
+                if let Some(replaced) = replaced {
+                    self.unbind(to_dir, &replaced.label);
+                }
+                self.bind(to_dir, to, source);
+                target.filter(|_| *mode != RenameMode::Exchange)
             }
             other => panic!("{other:?}"),
         }
@@ -264,6 +306,27 @@ impl Cluster {
     fn some_file(&mut self) -> FileId {
         let at = self.draw(self.names.kinds.len());
         self.names.kinds.keys().nth(at).unwrap().clone()
+    }
+
+    /// The file that an operation means by a name, if it means one: mostly the one that has it.
+    fn some_meant(&mut self, dir: &FileId, name: &str) -> Option<FileId> {
+        match (self.draw(4), self.names.child(dir, name).cloned()) {
+            (0 | 1, _) => None,
+            (2, Some(named)) => Some(named),
+            _ => Some(self.some_file()),
+        }
+    }
+
+    /// The name that goes for a new one: that itself, or its other spelling.
+    fn some_replaced(&mut self, dir: &FileId, to: &str) -> Option<Box<Replaced>> {
+        let lower = to.to_lowercase();
+        let name = match self.draw(3) {
+            0 if lower == to => to.to_uppercase(),
+            0 => lower,
+            _ => to.to_owned(),
+        };
+        let file = self.some_meant(dir, &name)?;
+        Some(Box::new(Replaced { label: label(&name), file }))
     }
 
     fn some_label(&mut self) -> &'static str {
@@ -403,7 +466,7 @@ impl Cluster {
                         let open = self.open.contains(&(machine, released.file.clone()));
                         let entry = match released.field.is_black_box() {
                             true => returning(released.clone(), open && released.field == Field::Handles),
-                            false => letting_go(vec![released]).remove(0),
+                            false => releasing(vec![released]).remove(0),
                         };
                         self.logs(session, at, entry);
                     }
@@ -502,6 +565,7 @@ impl Cluster {
                 open: false,
                 cred: Cred::default(),
                 time: at(20),
+                pending: None,
             }),
             5 | 6 => {
                 let named = self.names.child(&dir, &name).cloned();
@@ -509,7 +573,11 @@ impl Cluster {
                     Some(file) if !self.names.is_dir(&file) => file,
                     _ => self.some_file(),
                 };
-                link(&file, &to_dir, &to)
+                let replaced = self.some_replaced(&to_dir, &to);
+                match link(&file, &to_dir, &to) {
+                    Operation::Link(link) => Operation::Link(operation::Link { replaced, ..link }),
+                    other => other,
+                }
             }
             number => {
                 let mode = match number {
@@ -517,7 +585,14 @@ impl Cluster {
                     8 => RenameMode::Exchange,
                     _ => RenameMode::Replace,
                 };
-                renames(&dir, &name, &to_dir, &to, mode)
+                let source = self.some_meant(&dir, &name);
+                let replaced = self.some_replaced(&to_dir, &to).filter(|_| mode == RenameMode::Replace);
+                match renames(&dir, &name, &to_dir, &to, mode) {
+                    Operation::Rename(rename) => {
+                        Operation::Rename(operation::Rename { source, replaced, ..rename })
+                    }
+                    other => other,
+                }
             }
         };
         let leading = operation.leading_file().clone();
@@ -693,6 +768,8 @@ pub fn link(file: &FileId, dir: &FileId, name: &str) -> Operation {
         position: 1,
         cred: Cred::default(),
         time: at(25),
+        replaced: None,
+        open: false,
     })
 }
 
@@ -760,6 +837,7 @@ fn operations_over_several_servers_happen_once_or_not_at_all() {
         times("moves over 3") >= 20 && times("Invalid") >= 20 && times("path leases") >= 1000,
         "{tally:#?}"
     );
+    assert!(times("AnotherFile") >= 20, "{tally:#?}");
     for step in ["ask", "issued", "path not here", "recall", "released"] {
         assert!(said.get(step).is_some_and(|times| *times >= 20), "{said:#?}");
     }

@@ -161,7 +161,7 @@ fn the_last_close_takes_a_name_elsewhere() {
     assert!(pair.result(0).is_ok());
     assert_eq!(pair.names(0, &ROOT), ["dir", "Name"]);
     let link = Some(namespace::Link { dir: ROOT, label: label("Name") });
-    let own = lease::Open::with([lease::Mode::AccessDelete]);
+    let own = lease::OpenModes::with([lease::Mode::AccessDelete]);
     let (cred, time) = (Cred::default(), at(26));
     let set = operation::SetDisposition { file: file.clone(), link, own, cred, time };
     pair.ship(1, Operation::SetDisposition(set));
@@ -197,7 +197,7 @@ fn a_directory_goes_to_a_parent_whose_way_to_the_root_is_elsewhere() {
     assert_eq!(pair.names(1, &dir), ["file", "sub"]);
 }
 
-/// The leader alone gives up what takes too long. What comes later finds the operation over.
+/// The leader alone gives up what takes too long. Later messages find the operation over.
 #[test]
 fn an_operation_that_takes_too_long_is_given_up() {
     let mut pair = Pair::new();

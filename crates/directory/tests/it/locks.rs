@@ -179,7 +179,7 @@ fn a_locked_file_is_not_granted_whole() {
     let file = file(&mut world, a);
     assert_eq!(world.update(a, lock(&file, change(7, 0, 9, WRITE))), Ok(()));
     let everything = FileId::root();
-    world.log(a, letting_go(vec![released(&file, Field::Locks, None)]));
+    world.log(a, releasing(vec![released(&file, Field::Locks, None)]));
     world.send(a, ToServer::Renew);
     world.told(a);
     let grants = world.ask(b, stat(&file), vec![], AskMode::Lease);

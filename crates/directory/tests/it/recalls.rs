@@ -303,6 +303,34 @@ fn a_mode_that_passes_to_and_fro_is_told_and_leased_to_those_who_decide_by_it() 
     assert!(matches!(world.told(b).as_slice(), [ToClient::Granted { .. }]));
 }
 
+/// A caller that takes nothing is told even what has never changed hands, and what nobody else may
+/// change is leased to it.
+#[test]
+fn what_another_may_change_is_told_at_once_to_whoever_takes_nothing() {
+    let (mut world, a, b, _) = shared();
+    let mode = want(&ROOT, Field::Attributes, Kind::Read);
+    world.ask(a, access(&ROOT), vec![want(&ROOT, Field::Attributes, Kind::Write)], AskMode::Lease);
+    world.yields(b);
+    world.told(a);
+    world.ask(b, stat(&ROOT), vec![mode.clone()], AskMode::LeaseIfFree);
+    let asked = world.told(a);
+    let flushes = asked.iter().filter_map(|message| match message {
+        ToClient::Flush { number, .. } => Some(LogEntry::Flushed { number: *number }),
+        _ => None,
+    });
+    let flushes: Vec<LogEntry> = flushes.collect();
+    assert_eq!(flushes.len(), asked.len(), "nothing is recalled: {asked:?}");
+    assert_eq!(world.log(a, flushes), []);
+    assert!(matches!(world.told(b).as_slice(), [ToClient::Reported { .. }]));
+    assert_eq!(world.yields(a), 0);
+    // The holder lets it go by itself.
+    world.ask(b, access(&ROOT), vec![mode.clone()], AskMode::Lease);
+    world.yields(a);
+    world.told(b);
+    world.ask(b, stat(&ROOT), vec![mode], AskMode::LeaseIfFree);
+    assert!(matches!(world.told(b).as_slice(), [ToClient::Granted { .. }]));
+}
+
 #[test]
 fn a_shipped_operation_is_done_on_the_authoritative_state_and_grants_nothing() {
     let (mut world, a, b, n) = shared();

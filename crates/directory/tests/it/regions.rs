@@ -93,7 +93,7 @@ impl Work {
                     let open = self.draw(2) == 0;
                     let entries = leases.into_iter().map(|released| match released.field {
                         Field::Handles => returning(released, open),
-                        _ => letting_go(vec![released]).remove(0),
+                        _ => releasing(vec![released]).remove(0),
                     });
                     let entries = entries.collect();
                     self.world.send_log(session, entries, false);

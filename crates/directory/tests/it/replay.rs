@@ -127,7 +127,10 @@ fn a_log_that_is_sent_again_changes_nothing_and_is_answered_the_same() {
     assert_eq!(rejected, [(2, Error::Exists)]);
     let (rows, digest) = (world.store.clone(), world.server.digest());
     world.send(session, ToServer::Log { answer: true, first: 1, entries: entries.clone() });
-    assert_eq!(world.told(session), [ToClient::Applied { through: 2, rejected: vec![(2, Error::Exists)] }]);
+    assert_eq!(
+        world.told(session),
+        [ToClient::Applied { up_to: 2, rejected: vec![(2, Error::Exists)], forgotten: 0 }]
+    );
     assert_eq!((world.store.clone(), world.server.digest()), (rows, digest));
     // Sent again with more entries behind: only those are done.
     let more = world.create(session, &ROOT, "b", FileKind::Regular, n + 2);
@@ -135,7 +138,10 @@ fn a_log_that_is_sent_again_changes_nothing_and_is_answered_the_same() {
         session,
         ToServer::Log { answer: true, first: 2, entries: vec![entries[1].clone(), update(more)] },
     );
-    assert_eq!(world.told(session), [ToClient::Applied { through: 3, rejected: vec![(2, Error::Exists)] }]);
+    assert_eq!(
+        world.told(session),
+        [ToClient::Applied { up_to: 3, rejected: vec![(2, Error::Exists)], forgotten: 0 }]
+    );
     assert_eq!(world.server.status(world.now).files, 3);
 }
 
@@ -149,8 +155,11 @@ fn misdeeds_end_the_session() {
         let entries = vec![LogEntry::Release(vec![released(&ROOT, field, keep)])];
         ToServer::Log { answer: true, first: 1, entries }
     };
-    let other_kind =
-        LogEntry::Return { file: ROOT, fields: vec![(lease::Field::Times, None)], own: lease::Open::CLOSED };
+    let other_kind = LogEntry::Return {
+        file: ROOT,
+        fields: vec![(lease::Field::Times, None)],
+        own: lease::OpenModes::CLOSED,
+    };
     let crowd =
         ToServer::Ask { number: 1, operation: stat(&ROOT), wants: vec![want; 1000], mode: AskMode::Lease };
     let cases = [
@@ -280,11 +289,11 @@ fn an_answer_that_is_owed_is_given_whatever_is_held() {
     );
     let all = released(&ROOT, lease::Field::Children, None);
     recalled.push(all);
-    assert_eq!(world.log(holder, letting_go(recalled)), []);
+    assert_eq!(world.log(holder, releasing(recalled)), []);
     assert!(world.grants(other, number).is_some());
-    assert_eq!(world.log(holder, letting_go(vec![label.clone()])), []);
+    assert_eq!(world.log(holder, releasing(vec![label.clone()])), []);
     assert_eq!(world.server.misdeeds(), []);
-    world.send(holder, ToServer::Log { answer: true, first: 4, entries: letting_go(vec![label]) });
+    world.send(holder, ToServer::Log { answer: true, first: 4, entries: releasing(vec![label]) });
     assert_eq!(world.server.misdeeds(), [(holder, Misdeed::NotHeld)]);
 }
 
@@ -296,7 +305,7 @@ fn of_a_file_that_is_not_there_anything_may_be_let_go() {
     assert_eq!(world.update(holder, unlink(&ROOT, "a", false)), Ok(()));
     for (session, file) in [(holder, file.clone()), (other, file), (other, ROOT.child(99))] {
         let handles = released(&file, lease::Field::Handles, None);
-        let mut entries = letting_go(vec![released(&file, lease::Field::Content, None)]);
+        let mut entries = releasing(vec![released(&file, lease::Field::Content, None)]);
         entries.push(returning(handles, false));
         assert_eq!(world.log(session, entries), []);
     }

@@ -34,11 +34,41 @@ fn a_session_goes_on_over_the_next_connection_with_what_it_holds() {
     world.update(session, create).unwrap();
     assert_eq!(world.update(session, unlink(&ROOT, "b", false)), Err(Error::NotFound));
     let told = greets(&mut world, 1, session, 7);
-    let [ToClient::Resumed { through: 2, rejected, .. }] = told.as_slice() else { panic!("{told:?}") };
+    let [ToClient::Resumed { up_to: 2, rejected, .. }] = told.as_slice() else { panic!("{told:?}") };
     assert_eq!(*rejected, [(2, Error::NotFound)]);
     // Its leases are what they were.
     world.update(session, publish(&file, 1, 1, inline(&[1]))).unwrap();
     assert_eq!(world.server.status(world.now).sessions, 1);
+}
+
+/// More refusals than the server remembers, and none of them was heard.
+#[test]
+fn what_was_refused_is_never_taken_for_done_however_much_that_was() {
+    const COUNT: u64 = 5_000;
+    let mut world = World::new();
+    let session = world.open(1, 1);
+    let n = world.take_root(session);
+    let create = world.create(session, &ROOT, "a", FileKind::Regular, n);
+    let mut entries = vec![update(create)];
+    entries.extend((0..COUNT).map(|_| update(unlink(&ROOT, "b", false))));
+    entries.push(update(world.create(session, &ROOT, "c", FileKind::Regular, n + 1)));
+    let rejected = world.log(session, entries.clone());
+    assert_eq!(rejected.len() as u64, COUNT, "all are told at once");
+    let told = greets(&mut world, 1, session, 7);
+    let [ToClient::Resumed { up_to, rejected, forgotten, .. }] = told.as_slice() else { panic!("{told:?}") };
+    assert_eq!(*up_to, COUNT + 2);
+    let is_known = |entry: u64| rejected.iter().any(|(refused, _)| *refused == entry);
+    assert!((2..=COUNT + 1).all(|entry| entry <= *forgotten || is_known(entry)));
+    assert!(*forgotten < COUNT && !is_known(COUNT + 2), "what came later is known");
+    let forgotten = *forgotten;
+    // The same if the client sends its log again.
+    for (skipped, expected) in [(0, forgotten), (forgotten - 1, forgotten), (forgotten, 0)] {
+        let entries = entries[skipped as usize..].to_vec();
+        world.send(session, ToServer::Log { answer: true, first: skipped + 1, entries });
+        let told = world.told(session);
+        let [ToClient::Applied { rejected, forgotten, .. }] = told.as_slice() else { panic!("{told:?}") };
+        assert_eq!((*forgotten, rejected.len()), (expected, 4096), "{skipped}");
+    }
 }
 
 #[test]
@@ -171,7 +201,7 @@ fn a_release_that_is_sent_again_is_let_go_once() {
     let mut world = World::new();
     let session = world.open(1, 1);
     world.take_root(session);
-    let entries = letting_go(vec![released(&ROOT, Field::Attributes, None)]);
+    let entries = releasing(vec![released(&ROOT, Field::Attributes, None)]);
     world.log(session, entries.clone());
     greets(&mut world, 1, session, 2);
     let want = vec![want(&ROOT, Field::Attributes, lease::Kind::Write)];
@@ -179,7 +209,7 @@ fn a_release_that_is_sent_again_is_let_go_once() {
     world.told(session);
     world.send(session, ToServer::Log { answer: true, first: 1, entries });
     let told = world.told(session);
-    assert!(matches!(told.as_slice(), [ToClient::Applied { through: 1, .. }]), "{told:?}");
+    assert!(matches!(told.as_slice(), [ToClient::Applied { up_to: 1, .. }]), "{told:?}");
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Bytes from the disk are input.
 
 use crate::support::*;
-use directory::{Directory, Input, MemoryStore, Violation};
+use directory::{Directory, Fault, Input, MemoryStore, Violation};
 use ident::FileId;
-use namespace::FileKind;
+use namespace::{FileKind, Operation, operation};
 use proptest::prelude::*;
 use wire::{AskMode, ToServer};
 
@@ -36,7 +36,7 @@ fn filled() -> (World, lease::SessionId, FileId) {
     let file = world.create(session, &made(&dir), "file", FileKind::Regular, 1);
     let (dir_id, file_id) = (made(&dir), made(&file));
     let content = extents(vec![extent(0, 100, share(1)), extent(100, 50, share(2))], true);
-    let xattr = namespace::Operation::SetXattr(namespace::operation::SetXattr {
+    let xattr = Operation::SetXattr(operation::SetXattr {
         file: file_id.clone(),
         name: lease::Label::attribute(b"user.name").unwrap(),
         value: vec![1, 2, 3],
@@ -137,6 +137,27 @@ fn a_row_that_is_cut_short_is_found() {
         };
         assert!(found, "{} {}", key.escape_ascii(), value.escape_ascii());
     }
+}
+
+/// A server stops that is asked for the content, and answers with none.
+#[test]
+fn inline_content_whose_row_is_missing_is_not_taken_for_an_empty_file() {
+    let mut world = World::new();
+    let session = world.open(1, 1);
+    let n = world.take_root(session);
+    let mut link = world.create(session, &ROOT, "link", FileKind::Symlink, n);
+    let Operation::Create(operation::Create { new, .. }) = &mut link else { panic!("{link:?}") };
+    new.spec.target = b"target".to_vec();
+    let file = made(&link);
+    world.update(session, link).unwrap();
+    let key = world.store.rows.iter().find(|(_, row)| row.as_slice() == b"target").unwrap().0.clone();
+    world.store.rows.remove(&key);
+    let operation = Operation::ReadLink(operation::ReadLink { file });
+    let message = ToServer::Ask { number: 1, operation, wants: vec![], mode: AskMode::Ship };
+    let mut out = Vec::new();
+    let input = Input::Message { session, message };
+    let answered = world.server.handle(lease::Time(5000), input, &mut world.store, &mut out);
+    assert!(matches!(answered, Err(Fault::Corrupt(_))) && out.is_empty(), "{answered:?}: {out:?}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl Servers {
     }
 
     /// Every path lease is what a walk up over the states of all servers finds (Farsite §4.3). The
-    /// lease on a directory that is gone is let go afterwards. Returns the number of leases.
+    /// lease on a directory that is gone is released afterwards. Returns the number of leases.
     pub fn path_leases_are_right(&self) -> usize {
         let above = |dir: &FileId| {
             let at = self.managers(dir);

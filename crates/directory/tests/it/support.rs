@@ -5,7 +5,7 @@ use directory::{
     DelegateError, Directory, Input, Inspector, MemoryStore, Misdeed, Output, Policy, ShareWork, Violation,
 };
 use ident::{FileId, ServerId};
-use lease::{Field, Kind, Label, Lease, Open, Released, SessionId, Time};
+use lease::{Field, Kind, Label, Lease, OpenModes, Released, SessionId, Time};
 use namespace::{
     Answer, Attributes, ContentChange, Cred, Effect, Extent, FileKind, FileSpec, INLINE_SEAL_BYTES, NewFile,
     Operation, Piece, Place, RenameMode, ShareId, Timestamp, operation,
@@ -305,7 +305,7 @@ impl World {
     }
 
     pub fn release(&mut self, session: SessionId, released: Vec<Released>) {
-        assert!(self.log(session, letting_go(released)).is_empty());
+        assert!(self.log(session, releasing(released)).is_empty());
     }
 
     /// Releases handles down to `keep`, and says whether the session has the file open.
@@ -371,12 +371,12 @@ impl World {
 /// Releases a lease; no handle is open. For one black box this is a return, with the own value.
 pub fn returning(released: Released, value: bool) -> LogEntry {
     let Released { file, field, keep } = released;
-    let mut own = Open::CLOSED;
+    let mut own = OpenModes::CLOSED;
     own.set(&field, value);
     LogEntry::Return { file, fields: vec![(field, keep)], own }
 }
 
-pub fn letting_go(released: Vec<Released>) -> Vec<LogEntry> {
+pub fn releasing(released: Vec<Released>) -> Vec<LogEntry> {
     let (returned, released): (Vec<_>, Vec<_>) =
         released.into_iter().partition(|released| released.field.is_black_box());
     let returned = returned.into_iter().map(|released| returning(released, false));
@@ -465,6 +465,7 @@ pub fn unlink(dir: &FileId, name: &str, open: bool) -> Operation {
         open,
         cred: Cred::default(),
         time: at(20),
+        pending: None,
     })
 }
 
@@ -480,6 +481,8 @@ pub fn rename(from_dir: &FileId, from: &str, to_dir: &FileId, to: &str, position
         open: false,
         cred: Cred::default(),
         time: at(30),
+        source: None,
+        replaced: None,
     })
 }
 

@@ -3,9 +3,9 @@
 use crate::support::*;
 use directory::Policy;
 use ident::FileId;
-use lease::{Field, Kind, Released, SessionId};
-use namespace::FileKind;
-use std::collections::BTreeSet;
+use lease::{Field, Kind, Label, Released, SessionId};
+use namespace::{Cred, FileKind, XattrMode, operation};
+use std::collections::{BTreeMap, BTreeSet};
 use wire::{AskMode, FileGrant, ToClient};
 
 const ROOT: FileId = FileId::root();
@@ -17,6 +17,8 @@ struct Walk {
     walker: SessionId,
     /// Files of which the walker was granted the attributes.
     seen: BTreeSet<FileId>,
+    /// The extended attributes of files of which the walker was granted all.
+    xattrs: BTreeMap<FileId, Vec<(Label, Vec<u8>)>>,
     /// Messages of recalls that the maker was sent.
     recalls: usize,
 }
@@ -27,7 +29,7 @@ impl Walk {
         let maker = world.open(1, 1);
         world.take_root(maker);
         let walker = world.open(2, 1);
-        Walk { world, maker, walker, seen: BTreeSet::new(), recalls: 0 }
+        Walk { world, maker, walker, seen: BTreeSet::new(), xattrs: BTreeMap::new(), recalls: 0 }
     }
 
     /// Makes files in a directory that the maker holds, with its integers from `from` on.
@@ -55,6 +57,8 @@ impl Walk {
     }
 
     fn take_in(&mut self, grants: Vec<FileGrant>) {
+        let with_all = grants.iter().filter(|it| it.fields.iter().any(|(field, _)| *field == Field::Xattrs));
+        self.xattrs.extend(with_all.map(|grant| (grant.file.clone(), grant.values.xattrs.clone())));
         let with_values = grants.into_iter().filter(|grant| grant.values.attributes.is_some());
         self.seen.extend(with_values.map(|grant| grant.file));
     }
@@ -93,6 +97,42 @@ fn a_walk_asks_for_many_files_at_once() {
     walk.world.server = walk.world.server.clone().with_policy(policy);
     files.iter().for_each(|file| walk.stat(file));
     assert_eq!(walk.recalls, 32);
+}
+
+/// `ls -l` asks each file for what stat shows and for its access list.
+#[test]
+fn a_listing_takes_extended_attributes_along() {
+    let mut walk = Walk::new();
+    let dir = directory(&mut walk, 1);
+    let files = walk.make(&dir, FileKind::Regular, 1, 60);
+    let (name, value) = (label("user.Colour"), b"green".to_vec());
+    let painted = operation::SetXattr {
+        file: files[50].clone(),
+        name: name.clone(),
+        value: value.clone(),
+        mode: XattrMode::Set,
+        cred: Cred::default(),
+        time: at(15),
+    };
+    assert_eq!(walk.world.update(walk.maker, painted.into()), Ok(()));
+    for file in &files {
+        walk.stat(file);
+        if walk.xattrs.contains_key(file) {
+            continue;
+        }
+        let read = operation::GetXattr {
+            file: file.clone(),
+            name: label("system.posix_acl_access"),
+            cred: Cred::default(),
+        };
+        let (number, recalled) = walk.ask(read.into());
+        walk.world.release(walk.maker, recalled);
+        let grants = walk.world.grants(walk.walker, number).expect("granted");
+        walk.take_in(grants);
+    }
+    assert_eq!(walk.xattrs.get(&files[50]), Some(&vec![(name, value)]));
+    assert_eq!(walk.xattrs.values().map(Vec::len).sum::<usize>(), 1);
+    assert!(walk.recalls <= 8, "{} recalls for {} files", walk.recalls, files.len());
 }
 
 #[test]
@@ -220,7 +260,7 @@ fn a_session_that_removes_one_file_after_the_other_is_given_handles_with_the_nam
         while !recalled.is_empty() {
             recalls += 1;
             has_names &= !recalled.iter().any(|it| it.file == dir && it.field == Field::Children);
-            walk.world.log(walk.maker, letting_go(recalled));
+            walk.world.log(walk.maker, releasing(recalled));
             recalled = walk.world.recalled(walk.maker);
         }
         assert!(walk.world.grants(walk.walker, number).is_some(), "file {at}");
@@ -253,7 +293,7 @@ fn a_session_that_removes_a_tree_is_given_the_rest_of_the_subtree() {
         for (at, _) in (1..).zip(files) {
             let (number, mut recalled) = walk.ask(lookup(dir, &format!("Name {at}")));
             while !recalled.is_empty() {
-                walk.world.log(walk.maker, letting_go(recalled));
+                walk.world.log(walk.maker, releasing(recalled));
                 recalled = walk.world.recalled(walk.maker);
             }
             assert!(walk.world.grants(walk.walker, number).is_some(), "file {at} of {dir}");
@@ -262,7 +302,7 @@ fn a_session_that_removes_a_tree_is_given_the_rest_of_the_subtree() {
             let operation = unlink(dir, &format!("Name {at}"), false);
             let (number, mut recalled) = walk.ask(operation.clone());
             while !recalled.is_empty() {
-                walk.world.log(walk.maker, letting_go(recalled));
+                walk.world.log(walk.maker, releasing(recalled));
                 recalled = walk.world.recalled(walk.maker);
             }
             assert!(walk.world.grants(walk.walker, number).is_some(), "file {at} of {dir}");
@@ -294,7 +334,7 @@ fn a_session_removes_what_another_one_has_looked_at() {
         let (number, mut recalled) = walk.ask(operation.clone());
         while !recalled.is_empty() {
             recalls += 1;
-            walk.world.log(walk.maker, letting_go(recalled));
+            walk.world.log(walk.maker, releasing(recalled));
             recalled = walk.world.recalled(walk.maker);
         }
         let grants = walk.world.grants(walk.walker, number).expect("granted");

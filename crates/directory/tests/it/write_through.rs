@@ -45,9 +45,9 @@ fn written_through() -> Pair {
     }
     pair.looks();
     let asked = pair.world.told(pair.writer);
-    let [ToClient::FlushThrough { number, file }] = asked.as_slice() else { panic!("{asked:?}") };
+    let [ToClient::WriteThrough { number, file }] = asked.as_slice() else { panic!("{asked:?}") };
     assert_eq!(*file, pair.file);
-    let answer = LogEntry::FlushedThrough { number: *number, file: file.clone() };
+    let answer = LogEntry::WritesThrough { number: *number, file: file.clone() };
     pair.world.send_log(pair.writer, vec![answer], false);
     pair.is_told();
     pair
@@ -174,7 +174,7 @@ fn who_has_let_go_writes_nothing_through() {
     pair.looks();
     pair.is_told();
     // A claim of write-through by a session without the lease has no effect either.
-    let claim = LogEntry::FlushedThrough { number: 0, file: pair.file.clone() };
+    let claim = LogEntry::WritesThrough { number: 0, file: pair.file.clone() };
     assert_eq!(pair.world.log(pair.reader, vec![claim]), []);
 }
 

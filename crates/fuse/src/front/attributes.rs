@@ -6,10 +6,10 @@ use lease::Label;
 use namespace::{Error, POLICY, Stat};
 use std::sync::Arc;
 
-use super::{Change, Front, Outcome, Shown, XattrRequest, or_reply};
+use super::{Front, Outcome, SetattrChange, Shown, XattrRequest, or_reply};
 use crate::errno::Errno;
 use crate::groups::Asker;
-use crate::nodes::Passing;
+use crate::nodes::PingPong;
 use crate::syscall;
 
 impl Front {
@@ -24,17 +24,17 @@ impl Front {
         // It asks for them again on its way to the next name. Attributes of a file whose size
         // ping-pongs have a time-out of 0, and the kernel asks for them to see whether the file may
         // be opened.
-        let glance = self.nodes.passing(node).filter(|passing| match passing {
-            Passing::Times => !syscall::may_see_times(asker.pid),
-            Passing::Size(_) => syscall::opens_one_way(asker.pid),
+        let glance = self.nodes.ping_pong(node).filter(|ping_pong| match ping_pong {
+            PingPong::Times => !syscall::may_see_times(asker.pid),
+            PingPong::Size(_) => syscall::opens_one_way(asker.pid),
         });
         let then = move |front: &Arc<Front>, mut told: Result<Observed<Stat>, Error>| {
             match (&mut told, glance) {
                 (Ok(Observed { uncached: false, .. }), _) => front.nodes.resize(node),
                 // The kernel believes any size at once, so it is given the one that it has.
-                (Ok(Observed { value, .. }), Some(Passing::Size(size))) => value.size = size,
+                (Ok(Observed { value, .. }), Some(PingPong::Size(size))) => value.size = size,
                 (Ok(Observed { value, .. }), None) => front.nodes.pass(node, value),
-                (Ok(_), Some(Passing::Times)) | (Err(_), _) => {}
+                (Ok(_), Some(PingPong::Times)) | (Err(_), _) => {}
             }
             match told {
                 // The directory was removed by another machine. A program that has it open, or
@@ -63,7 +63,7 @@ impl Front {
         reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
     ) {
         self.after_writing_back(node, move |front| {
-            front.stat_again(asker, node, move |shown| reply(shown.map(Shown::passing)));
+            front.stat_again(asker, node, move |shown| reply(shown.map(Shown::uncached)));
         });
     }
 
@@ -81,11 +81,11 @@ impl Front {
         self: &Arc<Self>,
         asker: Asker,
         node: u64,
-        change: Change,
+        change: SetattrChange,
         reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
     ) {
         let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
-        let Change { attributes, size, through_handle } = change;
+        let SetattrChange { attributes, size, through_handle } = change;
         let call = call::SetAttributes { file, change: attributes, size, through_handle };
         let set = move |front: &Arc<Front>| {
             front.ask(node, asker, call, move |front, told| {
@@ -210,6 +210,6 @@ impl Front {
         self.nodes.tell(node, &stat);
         let may_change = self.mapped.told(node, &stat);
         let shown = self.show(node, stat);
-        Ok(if may_change || uncached { shown.passing() } else { shown })
+        Ok(if may_change || uncached { shown.uncached() } else { shown })
     }
 }

@@ -32,8 +32,8 @@ impl Front {
         let (open, mask) = opening(flags);
         self.ask(node, asker, call::OpenFile { file, open, mask }, move |front, told| {
             let opened = match told {
-                Ok(OpenedHandle { keep_pages, passing }) => {
-                    Opened { handle: front.handles.next(flags, passing), keep_pages }
+                Ok(OpenedHandle { keep_pages, uncached }) => {
+                    Opened { handle: front.handles.next(flags, uncached), keep_pages }
                 }
                 Err(error) => return reply(Err(error.into())),
             };
@@ -123,7 +123,7 @@ impl Front {
                 }
                 let due = match how {
                     Writes::Direct => front.beside.written(node, offset, length),
-                    Writes::Paged | Writes::Append | Writes::Back => None,
+                    Writes::Paged | Writes::Append | Writes::WriteBack => None,
                 };
                 match due {
                     Some(pages) => front.after_dropping(node, pages, move |_| reply(written)),

@@ -1,6 +1,6 @@
 //! Handles of open files.
 
-use lease::{Mode, Open};
+use lease::{Mode, OpenModes};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// `FMODE_EXEC`, which the kernel leaves in the flags of an open for execve.
@@ -34,8 +34,8 @@ impl Handles {
 
 impl Handle {
     /// How the file was opened. An unknown handle counts as one without modes.
-    pub(super) fn open(self) -> Open {
-        Open::try_from(self.0 as u8).unwrap_or(Open::with([]))
+    pub(super) fn open(self) -> OpenModes {
+        OpenModes::try_from(self.0 as u8).unwrap_or(OpenModes::with([]))
     }
 
     /// Whether the file is read and written through the kernel's pages. Mappings are in any case.
@@ -46,13 +46,13 @@ impl Handle {
 
 /// How a file is opened, and the permissions that takes. Access mode 3 is Linux' "neither, but
 /// ioctl".
-pub(crate) fn opening(flags: i32) -> (Open, u8) {
+pub(crate) fn opening(flags: i32) -> (OpenModes, u8) {
     let read = matches!(flags & libc::O_ACCMODE, libc::O_RDONLY | libc::O_RDWR);
     let write = matches!(flags & libc::O_ACCMODE, libc::O_WRONLY | libc::O_RDWR);
     // Executing reads the file and needs no read permission; the kernel has checked the one to
     // execute.
     let mask = 4 * u8::from(read && flags & FOR_EXEC == 0) + 2 * u8::from(write);
-    (Open::posix(read, write), mask)
+    (OpenModes::posix(read, write), mask)
 }
 
 #[cfg(test)]
@@ -69,13 +69,16 @@ mod tests {
             (libc::O_ACCMODE, (false, false), 0),
         ];
         for (flags, (read, write), mask) in rows {
-            assert_eq!(opening(flags), (Open::posix(read, write), mask), "{flags:o}");
+            assert_eq!(opening(flags), (OpenModes::posix(read, write), mask), "{flags:o}");
             let handles = Handles::default();
             let (first, second) = (handles.next(flags, false), handles.next(flags, true));
             assert_ne!(first, second);
             assert_eq!((first.is_paged(), second.is_paged()), (flags & libc::O_APPEND == 0, false));
-            assert_eq!((first.open(), second.open()), (Open::posix(read, write), Open::posix(read, write)));
+            assert_eq!(
+                (first.open(), second.open()),
+                (OpenModes::posix(read, write), OpenModes::posix(read, write))
+            );
         }
-        assert_eq!(Handle(u64::MAX).open(), Open::with([]));
+        assert_eq!(Handle(u64::MAX).open(), OpenModes::with([]));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::{Front, Line, Outcome, Page, Shown};
+use super::{Front, ListingLine, Outcome, Page, Shown};
 use crate::errno::Errno;
 use crate::groups::Asker;
 use crate::nodes::Since;
@@ -141,15 +141,21 @@ impl Front {
 
     /// Adds one line, if there is room.
     fn add<P: Page>(&self, to: &mut Filling<P>, listed: &Listed) -> Outcome<bool> {
-        let Listed { label, entry, stat, passing } = listed;
+        let Listed { label, entry, stat, uncached } = listed;
         let cookie = entry.position.checked_add(DOT_DOT).ok_or(Errno::IO)?;
         let place = (to.asker, to.dir, label);
         let given = |stat| self.give(place, entry, stat, false, to.since);
         let shown = stat.filter(|_| to.page.plus()).map(given).transpose()?.flatten();
-        let kept = to.given && !passing && shown.is_some() && self.nodes.give_entry(to.dir, label, to.since);
+        let kept = to.given && !uncached && shown.is_some() && self.nodes.give_entry(to.dir, label, to.since);
         let shown = shown
-            .map(|shown| if kept { shown } else { Shown { entry_ttl: Duration::ZERO, ..shown.passing() } });
-        if to.page.push(&Line { name: label.as_bytes(), ino: entry.ino, kind: entry.kind, cookie, shown }) {
+            .map(|shown| if kept { shown } else { Shown { entry_ttl: Duration::ZERO, ..shown.uncached() } });
+        if to.page.push(&ListingLine {
+            name: label.as_bytes(),
+            ino: entry.ino,
+            kind: entry.kind,
+            cookie,
+            shown,
+        }) {
             (to.lines, to.after, to.cookie) = (to.lines + 1, entry.position, cookie);
             return Ok(true);
         }
@@ -170,7 +176,7 @@ impl Front {
             match told {
                 Ok(Observed { value: stat, uncached }) => {
                     if let Some(listed) = entries.get_mut(at) {
-                        (listed.stat, listed.passing) = (Some(stat), uncached);
+                        (listed.stat, listed.uncached) = (Some(stat), uncached);
                     }
                     front.fill(to, entries, at, end);
                 }
@@ -218,7 +224,7 @@ impl<P: Page> Filling<P> {
         let dots: [(&[u8], u64, u64); 2] = [(b".", own.stat.attributes.ino, DOT), (b"..", parent, DOT_DOT)];
         dots.into_iter().filter(|(.., cookie)| *cookie > after).all(|(name, ino, cookie)| {
             (self.lines, self.cookie) = (self.lines + 1, cookie);
-            self.page.push(&Line { name, ino, kind: FileKind::Directory, cookie, shown: Some(own) })
+            self.page.push(&ListingLine { name, ino, kind: FileKind::Directory, cookie, shown: Some(own) })
         })
     }
 
@@ -230,7 +236,7 @@ impl<P: Page> Filling<P> {
         let gives_way = errno == Errno(libc::EINTR);
         if gives_way && self.lines == 0 {
             let (kind, cookie) = (FileKind::Directory, self.cookie);
-            self.page.push(&Line { name: b".", ino: 0, kind, cookie, shown: None });
+            self.page.push(&ListingLine { name: b".", ino: 0, kind, cookie, shown: None });
         }
         self.page.finish(if gives_way || self.lines > 0 { Ok(()) } else { Err(errno) });
     }

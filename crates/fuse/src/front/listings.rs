@@ -10,7 +10,7 @@ use super::outcome::{Outcome, Shown};
 
 /// One line of a listing.
 #[derive(Debug)]
-pub(crate) struct Line<'a> {
+pub(crate) struct ListingLine<'a> {
     pub(crate) name: &'a [u8],
     pub(crate) ino: u64,
     pub(crate) kind: FileKind,
@@ -26,7 +26,7 @@ pub(crate) trait Page: Send + 'static {
     /// Whether attributes are wanted. Then each file counts as given.
     fn plus(&self) -> bool;
     /// Adds a line; `false` if there is no room for it.
-    fn push(&mut self, line: &Line<'_>) -> bool;
+    fn push(&mut self, line: &ListingLine<'_>) -> bool;
     /// Hands the page over.
     fn finish(self, outcome: Outcome<()>);
 }

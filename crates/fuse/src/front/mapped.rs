@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{OnceLock, Weak};
 
-use lease::{Mode, Open};
+use lease::{Mode, OpenModes};
 
 use crate::nodes::is_sparse;
 
@@ -59,7 +59,7 @@ impl Mapped {
     }
 
     /// Notes that a handle was opened. Whether a program may map the file by it to write to it.
-    pub(super) fn opened(&self, node: u64, open: Open) -> bool {
+    pub(super) fn opened(&self, node: u64, open: OpenModes) -> bool {
         if !maps(open) {
             return false;
         }
@@ -70,7 +70,7 @@ impl Mapped {
         true
     }
 
-    pub(super) fn closed(&self, node: u64, open: Open) {
+    pub(super) fn closed(&self, node: u64, open: OpenModes) {
         if !maps(open) {
             return;
         }
@@ -124,7 +124,7 @@ impl Mapped {
 }
 
 /// Whether a program can write to a shared mapping by such a handle.
-fn maps(open: Open) -> bool {
+fn maps(open: OpenModes) -> bool {
     open.has_mode(Mode::AccessRead) && open.has_mode(Mode::AccessWrite)
 }
 
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn nothing_is_dropped_before_the_kernel_is_told_a_size_that_is_news() {
-        let (mapped, both) = (Mapped::default(), Open::posix(true, true));
+        let (mapped, both) = (Mapped::default(), OpenModes::posix(true, true));
         let sparse = |size| Stat { size, ..crate::nodes::tests::stat(1, 0o644) };
         assert!(!mapped.told(5, &sparse(9)) && !mapped.hides(5, &sparse(9)), "nobody maps it");
         mapped.opened(5, both);
@@ -146,7 +146,8 @@ mod tests {
 
     #[test]
     fn only_what_is_open_to_read_and_write_may_be_dirty_and_once_until_there_are_pages_again() {
-        let (mapped, both, read) = (Mapped::default(), Open::posix(true, true), Open::posix(true, false));
+        let (mapped, both, read) =
+            (Mapped::default(), OpenModes::posix(true, true), OpenModes::posix(true, false));
         assert!(!mapped.opened(5, read) && !mapped.take(5));
         assert!(mapped.opened(5, both) && mapped.opened(5, both) && !mapped.take(6));
         // Pages that the kernel has from before count.

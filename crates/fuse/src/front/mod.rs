@@ -24,10 +24,10 @@ mod write_back;
 
 pub(crate) use appends::Settled;
 pub(crate) use handle::Handle;
-pub(crate) use listings::{Line, Page};
+pub(crate) use listings::{ListingLine, Page};
 pub(crate) use mapped::{Drop, Kernel as Dirty, Written};
 pub(crate) use outcome::{LookedUp, Opened, Outcome, Shown};
-pub(crate) use request::{Change, CreateRequest, LockRequest, ReadRequest, Writes, XattrRequest};
+pub(crate) use request::{CreateRequest, LockRequest, ReadRequest, SetattrChange, Writes, XattrRequest};
 
 use outcome::or_reply;
 
@@ -49,7 +49,7 @@ use crate::way::{Gave, Locks};
 
 /// One mount's front door.
 pub(crate) struct Front {
-    door: Arc<dyn FileService>,
+    service: Arc<dyn FileService>,
     pub(crate) nodes: Nodes,
     pub(crate) flight: Flight,
     beside: beside::Beside,
@@ -66,11 +66,11 @@ pub(crate) struct Front {
 }
 
 impl Front {
-    pub(crate) fn new(door: Arc<dyn FileService>) -> Arc<Front> {
+    pub(crate) fn new(service: Arc<dyn FileService>) -> Arc<Front> {
         Arc::new(Front {
-            nodes: Nodes::new(door.root()),
-            watches: Watches::new(Arc::clone(&door)),
-            door,
+            nodes: Nodes::new(service.root()),
+            watches: Watches::new(Arc::clone(&service)),
+            service,
             flight: Flight::new(),
             beside: beside::Beside::default(),
             waits: Waits::default(),
@@ -85,8 +85,8 @@ impl Front {
         })
     }
 
-    pub(crate) fn door(&self) -> &dyn FileService {
-        &*self.door
+    pub(crate) fn file_service(&self) -> &dyn FileService {
+        &*self.service
     }
 
     /// Makes a call that needs no permission, or for which it was checked when the file was opened.
@@ -157,7 +157,7 @@ impl Front {
             }
             then(&front, told.map(C::reply));
         });
-        let ticket = self.door.call(cred, call, answer);
+        let ticket = self.service.call(cred, call, answer);
         if let (Some(ticket), Some((waiter, answered))) = (ticket, waiter) {
             self.waits.add(Wait { locks, ..Wait::new(ticket, waiter, interruptible, answered) });
         }
@@ -170,14 +170,14 @@ impl Front {
             let may = || syscall::retries(tid).is_some_and(|call| self.gave.may(tid, call, Instant::now()));
             if !changes || may() {
                 tracing::debug!(%dir, tid, changes, "gives way to what is recalled");
-                self.door.give_way(ticket);
+                self.service.give_way(ticket);
             }
         }
     }
 
     fn show(&self, node: u64, stat: Stat) -> Shown {
         // Trap: the kernel's time-outs never exceed the session's remaining time.
-        let ttl = self.door.valid_for();
+        let ttl = self.service.valid_for();
         Shown { stat, node, ttl, entry_ttl: ttl }
     }
 }

@@ -42,7 +42,7 @@ impl Front {
                 Ok(LookupReply::Glimpsed(None)) => Ok(LookedUp::Missing(Duration::ZERO)),
                 Err(Error::NotFound) => {
                     let may = !front.nodes.is_contended(dir) && front.nodes.give_entry(dir, &label, since);
-                    Ok(LookedUp::Missing(if may { front.door.valid_for() } else { Duration::ZERO }))
+                    Ok(LookedUp::Missing(if may { front.service.valid_for() } else { Duration::ZERO }))
                 }
                 // If the directory is gone, perhaps removed by another machine, its name `label` is
                 // gone as well. If only a file was replaced, ESTALE has the kernel ask once more.
@@ -74,7 +74,7 @@ impl Front {
             let Observed { value: stat, uncached } = observed;
             let shown = front.show(front.nodes.give(file, &stat)?, stat);
             let keeps = !uncached && !front.nodes.is_barred(file, since) && !front.mapped.hides(ino, &stat);
-            Ok(LookedUp::File(if keeps { shown } else { shown.passing() }))
+            Ok(LookedUp::File(if keeps { shown } else { shown.uncached() }))
         };
         if parent {
             self.call(node, asker, call::Parent { dir: file }, move |front, told| {
@@ -190,7 +190,7 @@ impl Front {
         let found = self.nodes.file(node).and_then(|file| self.place(dir, name).map(|place| (file, place)));
         let Some(((file, (to, label)), reply)) = or_reply(found, reply) else { return };
         let noted = self.watches.begins([(&to, &label)]);
-        let call = call::Link { file, dir: to, label: label.clone() };
+        let call = call::Link { file, dir: to, label: label.clone(), replaced: None };
         let since = self.nodes.since(dir);
         self.ask(dir, asker, call, move |front, told| {
             bound(noted, &told);
@@ -209,7 +209,7 @@ impl Front {
     ) {
         let Some(((file, label), reply)) = or_reply(self.place(dir, name), reply) else { return };
         let noted = self.watches.begins([(&file, &label)]);
-        let call = call::Unlink { dir: file, label: label.clone(), directory };
+        let call = call::Unlink { dir: file, label: label.clone(), directory, pending: None };
         self.ask(dir, asker, call, move |front, told| {
             reply(told.map_err(of_name).map(|lingering| {
                 noted.into_iter().for_each(Noted::gone);
@@ -242,7 +242,16 @@ impl Front {
         let (from_name, to_name) = (from_label.clone(), to_label.clone());
         let noted = self.watches.begins([(&from_dir, &from_label), (&to_dir, &to_label)]);
         let dirs = noted.as_ref().map(|_| (from_dir.clone(), to_dir.clone()));
-        let call = call::Rename { from_dir, from: from_label, to_dir, to: to_label, mode, whiteout };
+        let call = call::Rename {
+            from_dir,
+            from: from_label,
+            to_dir,
+            to: to_label,
+            mode,
+            whiteout,
+            source: None,
+            replaced: None,
+        };
         self.ask(to, asker, call, move |front, told| {
             reply(told.map_err(of_name).map(|lingering| {
                 if let (Some(noted), Some((from_dir, to_dir))) = (noted, dirs) {
@@ -262,7 +271,7 @@ impl Front {
     /// name to another file. Such a file counts as forgotten at once.
     fn lingers(&self, file: &FileId) {
         if !self.nodes.linger(file) {
-            self.door.forgotten(vec![file.clone()]);
+            self.service.forgotten(vec![file.clone()]);
         }
     }
 
@@ -281,7 +290,7 @@ impl Front {
         let lingered: Vec<FileId> =
             nodes.into_iter().filter_map(|(node, lookups)| self.forget_one(node, lookups)).collect();
         if !lingered.is_empty() {
-            self.door.forgotten(lingered);
+            self.service.forgotten(lingered);
         }
     }
 
@@ -315,7 +324,7 @@ impl Front {
         if !may {
             shown = Shown { entry_ttl: Duration::ZERO, ..shown };
         }
-        Ok(if !may || uncached { shown.passing() } else { shown })
+        Ok(if !may || uncached { shown.uncached() } else { shown })
     }
 
     /// Gives the kernel a file as `label` in `dir`. `since` is
@@ -338,7 +347,7 @@ impl Front {
         };
         let shown = self.show(node, stat);
         let keeps = !self.nodes.is_barred(&entry.file, since) && !self.mapped.hides(entry.ino, &shown.stat);
-        Ok(Some(if keeps { shown } else { shown.passing() }))
+        Ok(Some(if keeps { shown } else { shown.uncached() }))
     }
 
     /// Whether the kernel can move an entry from `from` to `to` when it is answered. It can if no

@@ -33,7 +33,7 @@ pub(crate) struct Shown {
 impl Shown {
     /// The same with a time-out of 0: the attributes were so, and no lease says that they still
     /// are.
-    pub(super) fn passing(self) -> Shown {
+    pub(super) fn uncached(self) -> Shown {
         Shown { ttl: Duration::ZERO, ..self }
     }
 }

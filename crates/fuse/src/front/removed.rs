@@ -18,7 +18,7 @@ impl Front {
         let stat = self.nodes.removed_directory(node).ok_or(Errno::STALE)?;
         let shown = |left: &mut LeftEntry| left.stat;
         let is_changed = self.removed.nodes.load(SeqCst) > 0;
-        Ok(self.show(node, if is_changed { self.removed.with(node, stat, shown) } else { stat }).passing())
+        Ok(self.show(node, if is_changed { self.removed.with(node, stat, shown) } else { stat }).uncached())
     }
 
     pub(super) fn set_removed(&self, node: u64, change: &AttributeChange) -> Outcome<Shown> {
@@ -26,7 +26,7 @@ impl Front {
             left.set(change, now());
             left.stat
         })
-        .map(|stat| self.show(node, stat).passing())
+        .map(|stat| self.show(node, stat).uncached())
     }
 
     pub(super) fn set_removed_xattr(

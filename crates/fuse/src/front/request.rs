@@ -6,7 +6,7 @@ use super::handle::Handle;
 
 /// The changes that `setattr` asks for.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Change {
+pub(crate) struct SetattrChange {
     pub(crate) attributes: AttributeChange,
     pub(crate) size: Option<u64>,
     /// The request came by an open handle (ftruncate).
@@ -64,5 +64,5 @@ pub(crate) enum Writes {
     /// At the file's end, wherever that is.
     Append,
     /// Data that a program has changed in a page.
-    Back,
+    WriteBack,
 }

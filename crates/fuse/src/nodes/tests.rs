@@ -105,9 +105,9 @@ fn a_directory_is_contended_after_an_entry_was_invalidated() {
 fn a_size_that_was_reported_passes_until_the_kernel_may_have_another() {
     let nodes = Nodes::new(FileId::root());
     nodes.pass(7, &Stat { size: 3, ..stat(7, 0) });
-    assert_eq!((nodes.passing(7), nodes.passing(8)), (Some(Passing::Size(3)), None));
+    assert_eq!((nodes.ping_pong(7), nodes.ping_pong(8)), (Some(PingPong::Size(3)), None));
     nodes.resize(7);
-    assert_eq!(nodes.passing(7), None);
+    assert_eq!(nodes.ping_pong(7), None);
 }
 
 #[test]

@@ -8,12 +8,12 @@ use crate::nodes::ROOT;
 
 /// Answers a lookup with `file`, after it has called `meanwhile`.
 #[derive(Default)]
-struct Door {
+struct FakeService {
     file: Option<(Entry, Stat)>,
     meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
-impl file_service::FileService for Door {
+impl file_service::FileService for FakeService {
     fn call(&self, _: &Cred, _: client::Call, answer: file_service::Responder) -> Option<client::Ticket> {
         let file = self.file.clone().ok_or(Error::CutOff);
         let meanwhile = self.meanwhile.lock().take();
@@ -100,7 +100,7 @@ fn five() -> (FileId, Stat) {
 /// Notices that are sent to a recorder, and a file that the kernel has as node 5.
 fn sending() -> (Arc<Notices>, Arc<Recorder>, FileId) {
     let recorder: Arc<Recorder> = Arc::default();
-    let notices = Notices::new(Front::new(Arc::new(Door::default())), Box::new(recorder.clone()));
+    let notices = Notices::new(Front::new(Arc::new(FakeService::default())), Box::new(recorder.clone()));
     let (file, stat) = five();
     notices.front.nodes.give(&file, &stat).unwrap();
     (notices, recorder, file)
@@ -174,9 +174,9 @@ fn what_is_taken_back_before_it_is_given_is_given_for_no_time() {
     let (file, stat) = five();
     let (position, ino, kind) = (3, 5, FileKind::Regular);
     let entry = Entry { file: file.clone(), position, ino, kind };
-    let door = Arc::new(Door { file: Some((entry, stat)), ..Door::default() });
+    let service = Arc::new(FakeService { file: Some((entry, stat)), ..FakeService::default() });
     let recorder: Arc<Recorder> = Arc::default();
-    let notices = Notices::new(Front::new(door.clone()), Box::new(recorder.clone()));
+    let notices = Notices::new(Front::new(service.clone()), Box::new(recorder.clone()));
     let look = || {
         let (tell, told) = std::sync::mpsc::channel();
         notices.front.lookup(Asker::KERNEL, ROOT, b"x", move |found| tell.send(found).unwrap());
@@ -186,7 +186,7 @@ fn what_is_taken_back_before_it_is_given_is_given_for_no_time() {
     };
     assert_eq!(look(), Duration::from_secs(30));
     let taking_back = Arc::clone(&notices);
-    *door.meanwhile.lock() = Some(Box::new(move || {
+    *service.meanwhile.lock() = Some(Box::new(move || {
         // As if a request had been under way since before.
         taking_back.front.flight.begin(ROOT);
         taking_back.revoke_soon(vec![Invalidation::Pages(file)]);
@@ -587,8 +587,8 @@ struct Look {
 /// end as it was decided under the leases that have gone.
 fn is_left(look: &Look, known: bool, what: &Invalidation) -> bool {
     let kernel: Arc<Caches> = Arc::default();
-    let door = Arc::new(Waiting { never_gives_way: true, ..Waiting::default() });
-    let notices = Notices::new(Front::new(door.clone()), Box::new(kernel.clone()));
+    let service = Arc::new(Waiting { never_gives_way: true, ..Waiting::default() });
+    let notices = Notices::new(Front::new(service.clone()), Box::new(kernel.clone()));
     let front = &notices.front;
     let answers = |found: bool| {
         let (file, stat) = five();
@@ -605,7 +605,7 @@ fn is_left(look: &Look, known: bool, what: &Invalidation) -> bool {
         front.lookup(Asker::KERNEL, ROOT, b"X", move |told| *shown.lock() = told.ok());
     };
     let give = || {
-        let (_, answer) = door.calls.lock().pop().unwrap();
+        let (_, answer) = service.calls.lock().pop().unwrap();
         answer(answers(look.found));
     };
     let arrive = |is_old: bool| {

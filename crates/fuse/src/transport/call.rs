@@ -205,7 +205,7 @@ pub(super) struct Header {
 impl Header {
     /// Reads a header. Nothing if it is cut short.
     pub(super) fn read(bytes: &[u8]) -> Option<Header> {
-        let mut fields = Fields(bytes);
+        let mut fields = NumberReader(bytes);
         let _length = fields.u32()?;
         let (operation, unique, node) = (fields.u32()?, fields.u64()?, fields.u64()?);
         let (uid, gid, pid) = (fields.u32()?, fields.u32()?, fields.u32()?);
@@ -227,12 +227,12 @@ impl Header {
     /// Reads the operation. `fixed` has its part of fixed size, and maybe more; `rest` has names
     /// and content. Nothing if anything is cut short.
     pub(super) fn call(&self, fixed: &[u8], rest: &[u8]) -> Option<Call> {
-        let fields = Fields(fixed.get(..self.fixed_bytes())?);
+        let fields = NumberReader(fixed.get(..self.fixed_bytes())?);
         self.names(fields, rest).or_else(|| self.content(fields, rest))
     }
 
     /// Reads operations on names.
-    fn names(&self, mut fields: Fields<'_>, rest: &[u8]) -> Option<Call> {
+    fn names(&self, mut fields: NumberReader<'_>, rest: &[u8]) -> Option<Call> {
         let mut names =
             NamesCall(Bytes::copy_from_slice(if takes_names(self.operation) { rest } else { &[] }));
         Some(match self.operation {
@@ -271,11 +271,11 @@ impl Header {
     }
 
     /// Reads all other operations.
-    fn content(&self, mut fields: Fields<'_>, rest: &[u8]) -> Option<Call> {
+    fn content(&self, mut fields: NumberReader<'_>, rest: &[u8]) -> Option<Call> {
         Some(match self.operation {
             FORGET => Call::Forget(vec![Forget { node: self.node, times: fields.u64()? }]),
             BATCH_FORGET => {
-                let (count, mut rest) = (fields.u32()?, Fields(rest));
+                let (count, mut rest) = (fields.u32()?, NumberReader(rest));
                 let forget = |_| Some(Forget { node: rest.u64()?, times: rest.u64()? });
                 Call::Forget((0..count).map_while(forget).collect())
             }
@@ -334,9 +334,9 @@ impl Header {
 
 /// Reads numbers one after the other, in this machine's byte order.
 #[derive(Clone, Copy)]
-struct Fields<'a>(&'a [u8]);
+struct NumberReader<'a>(&'a [u8]);
 
-impl Fields<'_> {
+impl NumberReader<'_> {
     fn u32(&mut self) -> Option<u32> {
         let (first, rest) = self.0.split_first_chunk()?;
         self.0 = rest;

@@ -99,7 +99,7 @@ const STATX_BASIC_STATS: u32 = 0x7ff;
 const STATX_BTIME: u32 = 0x800;
 
 /// Room for the longest answer of a fixed size: an entry and how it was opened.
-type Fields = SmallVec<[u8; 160]>;
+type FixedReply = SmallVec<[u8; 160]>;
 
 impl KernelReply {
     pub(super) fn new(unique: u64, to: To) -> KernelReply {
@@ -143,7 +143,7 @@ impl KernelReply {
 
     /// Answers a file's attributes.
     pub fn attr(self, attr: &Attr, ttl: Duration) {
-        let mut fields = Fields::new();
+        let mut fields = FixedReply::new();
         put64(&mut fields, ttl.as_secs());
         put32(&mut fields, &[ttl.subsec_nanos(), 0]);
         attr_fields(attr, &mut fields);
@@ -152,7 +152,7 @@ impl KernelReply {
 
     /// Answers a file's attributes with the time of creation: `struct fuse_statx_out`.
     pub fn statx(self, attr: &Attr, ttl: Duration) {
-        let mut fields = Fields::new();
+        let mut fields = FixedReply::new();
         put64(&mut fields, ttl.as_secs());
         put32(&mut fields, &[ttl.subsec_nanos(), 0]);
         [0, 0].into_iter().for_each(|spare| put64(&mut fields, spare));
@@ -204,14 +204,14 @@ impl KernelReply {
 
     /// Answers the offset of data or of a hole.
     pub fn offset(self, offset: u64) {
-        let mut fields = Fields::new();
+        let mut fields = FixedReply::new();
         put64(&mut fields, offset);
         self.fields(fields);
     }
 
     /// Answers a lock that is in the way: `first`, `last`, `F_*`, the process.
     pub fn lock(self, first: u64, last: u64, kind: i32, pid: u32) {
-        let mut fields = Fields::new();
+        let mut fields = FixedReply::new();
         put64(&mut fields, first);
         put64(&mut fields, last);
         put32(&mut fields, &[kind.cast_unsigned(), pid]);
@@ -220,7 +220,7 @@ impl KernelReply {
 
     /// Answers total and free space.
     pub fn totals(self, of: &Totals) {
-        let mut fields = Fields::new();
+        let mut fields = FixedReply::new();
         for number in [of.blocks, of.blocks_free, of.blocks_free, of.files, of.files_free] {
             put64(&mut fields, number);
         }
@@ -235,12 +235,12 @@ impl KernelReply {
     }
 
     fn words(self, words: &[u32]) {
-        let mut fields = Fields::new();
+        let mut fields = FixedReply::new();
         put32(&mut fields, words);
         self.fields(fields);
     }
 
-    fn fields(self, fields: Fields) {
+    fn fields(self, fields: FixedReply) {
         self.send(0, &[&fields]);
     }
 
@@ -339,8 +339,8 @@ impl Lines {
 /// `struct fuse_entry_out`.
 const ENTRY_BYTES: usize = 128;
 
-fn entry_fields(entry: &EntryReply) -> Fields {
-    let mut fields = Fields::new();
+fn entry_fields(entry: &EntryReply) -> FixedReply {
+    let mut fields = FixedReply::new();
     // Inode numbers are never used again, and so neither are nodes: each has one generation.
     for number in [entry.node, 0, entry.entry_ttl.as_secs(), entry.attr_ttl.as_secs()] {
         put64(&mut fields, number);
@@ -351,7 +351,7 @@ fn entry_fields(entry: &EntryReply) -> Fields {
 }
 
 /// `struct fuse_attr`.
-fn attr_fields(attr: &Attr, fields: &mut Fields) {
+fn attr_fields(attr: &Attr, fields: &mut FixedReply) {
     let times = [attr.atime, attr.mtime, attr.ctime];
     for number in [attr.ino, attr.size, attr.blocks] {
         put64(fields, number);
@@ -364,23 +364,23 @@ fn attr_fields(attr: &Attr, fields: &mut Fields) {
 }
 
 /// `struct fuse_open_out`.
-fn open_fields(handle: u64, pages: Pages) -> Fields {
+fn open_fields(handle: u64, pages: Pages) -> FixedReply {
     let flags = match pages {
         Pages::Past => 1,
         Pages::Keep => 1 << 1,
         Pages::Drop => 0,
     };
-    let mut fields = Fields::new();
+    let mut fields = FixedReply::new();
     put64(&mut fields, handle);
     put32(&mut fields, &[flags, 0]);
     fields
 }
 
-fn put64(fields: &mut Fields, number: u64) {
+fn put64(fields: &mut FixedReply, number: u64) {
     fields.extend_from_slice(&number.to_ne_bytes());
 }
 
-fn put32(fields: &mut Fields, numbers: &[u32]) {
+fn put32(fields: &mut FixedReply, numbers: &[u32]) {
     for number in numbers {
         fields.extend_from_slice(&number.to_ne_bytes());
     }

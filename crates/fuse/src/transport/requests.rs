@@ -15,8 +15,8 @@ use super::serve::Serve;
 use crate::errno::Errno;
 use crate::flight::RENAMES;
 use crate::front::{
-    Change, CreateRequest, Front, Handle, Line, LockRequest, LookedUp, Opened, Outcome, Page, ReadRequest,
-    Shown, Writes, XattrRequest,
+    CreateRequest, Front, Handle, ListingLine, LockRequest, LookedUp, Opened, Outcome, Page, ReadRequest,
+    SetattrChange, Shown, Writes, XattrRequest,
 };
 use crate::groups::Asker;
 use crate::watches::{Ghost, PhantomAnswer};
@@ -77,7 +77,7 @@ impl Serve for Requests {
                 // The kernel writes back pages of a mapping by any handle at hand. Their content
                 // belongs at its offset.
                 let how = match () {
-                    () if from_pages => Writes::Back,
+                    () if from_pages => Writes::WriteBack,
                     () if flags & libc::O_APPEND != 0 => Writes::Append,
                     () if flags & libc::O_DIRECT != 0 => Writes::Direct,
                     () => Writes::Paged,
@@ -99,7 +99,12 @@ impl Serve for Requests {
                 reply.done();
             }
             Call::ReadDir { handle, offset, size, plus } => {
-                front.list(asker, node, (handle, offset), Listing { lines: Lines::new(size), plus, reply });
+                front.list(
+                    asker,
+                    node,
+                    (handle, offset),
+                    ListingPage { lines: Lines::new(size), plus, reply },
+                );
             }
             Call::StatFs => front.space(asker, node, move |space| match space {
                 Ok(space) => reply.totals(&totals(&space)),
@@ -134,7 +139,7 @@ impl Serve for Requests {
     }
 
     fn look(&self) {
-        self.0.door().look();
+        self.0.file_service().look();
     }
 }
 
@@ -171,7 +176,7 @@ fn phantom(
 /// Counts the operation. For an operation on a name the directory is the node. For all others it is
 /// the directory in which the file was made.
 fn counted(front: &Front, node: u64, call: &Call, reply: KernelReply) -> KernelReply {
-    let (Some(activity), Some((kind, is_directory))) = (front.door().activity(), kind(call)) else {
+    let (Some(activity), Some((kind, is_directory))) = (front.file_service().activity(), kind(call)) else {
         return reply;
     };
     let directory = || {
@@ -350,14 +355,14 @@ fn seek(front: &Arc<Front>, asker: Asker, node: u64, offset: i64, whence: i32, r
     });
 }
 
-fn change(of: &SetAttr) -> Change {
+fn change(of: &SetAttr) -> SetattrChange {
     let mode = of.mode.map(|mode| (mode & 0o7777) as u16);
     let time = |time: Option<Option<_>>| time.map(|at| at.map_or(SetTime::Now, SetTime::At));
     let (uid, gid, atime, mtime) = (of.uid, of.gid, time(of.atime), time(of.mtime));
     // Only a chown that keeps the owner asks for no change.
     let keeps_owner = (mode, uid, gid, of.size, atime, mtime) == (None, None, None, None, None, None);
     let attributes = AttributeChange { mode, uid, gid, atime, mtime, keeps_owner };
-    Change { attributes, size: of.size, through_handle: of.handle.is_some() }
+    SetattrChange { attributes, size: of.size, through_handle: of.handle.is_some() }
 }
 
 fn allocate(mode: i32) -> Option<AllocateMode> {
@@ -512,18 +517,18 @@ fn kind_of_mode(mode: u32) -> Option<FileKind> {
 }
 
 /// A page of a listing, and the reply that waits for it.
-struct Listing {
+struct ListingPage {
     lines: Lines,
     plus: bool,
     reply: KernelReply,
 }
 
-impl Page for Listing {
+impl Page for ListingPage {
     fn plus(&self) -> bool {
         self.plus
     }
 
-    fn push(&mut self, line: &Line<'_>) -> bool {
+    fn push(&mut self, line: &ListingLine<'_>) -> bool {
         let entry = self.plus.then(|| match &line.shown {
             Some(shown) => entry(shown),
             None => missing(Duration::ZERO),

@@ -54,7 +54,7 @@ pub(crate) struct Seen {
     pub(crate) kind: FileKind,
     pub(crate) looks: Option<Looks>,
     /// No lease covers these attributes.
-    pub(crate) passing: bool,
+    pub(crate) uncached: bool,
 }
 
 impl Seen {
@@ -188,7 +188,7 @@ impl Snapshot {
             let was = old.get(name);
             let same = was.filter(|was| was.file.as_ref() == Some(file));
             match same {
-                Some(was) if was.passing || is_doubted(file) => looked.extend(of_looks(name, was, seen)),
+                Some(was) if was.uncached || is_doubted(file) => looked.extend(of_looks(name, was, seen)),
                 Some(_) => {}
                 // A new file with content was written to by now.
                 None if was.is_none_or(|was| was.file.is_some())
@@ -315,7 +315,7 @@ mod tests {
     fn file(number: u64) -> Seen {
         let looks = Some(looks(0, 1, 0o644));
         let file = Some(FileId::root().child(number));
-        Seen { file, kind: FileKind::Regular, looks, passing: false }
+        Seen { file, kind: FileKind::Regular, looks, uncached: false }
     }
 
     fn directory(number: u64) -> Seen {
@@ -422,10 +422,10 @@ mod tests {
 
     #[test]
     fn what_no_lease_covers_is_compared_each_time() {
-        let passing = |size, secs| Seen { looks: Some(looks(size, secs, 0o644)), passing: true, ..file(1) };
-        let mut snapshot = seen(&[("a", passing(1, 1))]);
-        assert_eq!(look(&mut snapshot, &[("a", passing(2, 2))]), [modified("a")]);
-        assert!(look(&mut snapshot, &[("a", passing(2, 2))]).is_empty());
+        let uncached = |size, secs| Seen { looks: Some(looks(size, secs, 0o644)), uncached: true, ..file(1) };
+        let mut snapshot = seen(&[("a", uncached(1, 1))]);
+        assert_eq!(look(&mut snapshot, &[("a", uncached(2, 2))]), [modified("a")]);
+        assert!(look(&mut snapshot, &[("a", uncached(2, 2))]).is_empty());
     }
 
     #[test]

@@ -42,7 +42,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The pause between looks at names that no lease covers.
-const PASSING_EVERY: Duration = Duration::from_secs(1);
+const UNCACHED_EVERY: Duration = Duration::from_secs(1);
 
 /// Operations of this machine after which a look clears away what is remembered of files that are
 /// gone.
@@ -53,7 +53,7 @@ const END: Duration = Duration::from_secs(2);
 
 /// The watched directories and files of one mount.
 pub(crate) struct Watches {
-    door: Arc<dyn FileService>,
+    service: Arc<dyn FileService>,
     /// Whether anything is watched.
     any: AtomicBool,
     /// The number of the event raiser's process; 0 if there is none.
@@ -65,7 +65,7 @@ pub(crate) struct Watches {
 #[derive(Default)]
 struct WatchState {
     /// Watched directories and files.
-    targets: FxHashMap<FileId, Target>,
+    targets: FxHashMap<FileId, WatchTarget>,
     /// The targets that show a file.
     shown_by: FxHashMap<FileId, SmallVec<[FileId; 1]>>,
     /// Files that were recalled since a look began, while one is under way.
@@ -79,7 +79,7 @@ struct WatchState {
 }
 
 /// A watched directory or file.
-struct Target {
+struct WatchTarget {
     directory: bool,
     snapshot: Snapshot,
     /// The files that it shows.
@@ -93,10 +93,10 @@ struct Target {
     pause: Duration,
 }
 
-impl Target {
-    fn new(directory: bool, now: Instant) -> Target {
+impl WatchTarget {
+    fn new(directory: bool, now: Instant) -> WatchTarget {
         let (snapshot, files) = (Snapshot::new(), FxHashSet::default());
-        Target { directory, snapshot, files, ended: 0, due: Some(now), rests: now, pause: PAUSE_MIN }
+        WatchTarget { directory, snapshot, files, ended: 0, due: Some(now), rests: now, pause: PAUSE_MIN }
     }
 
     fn look_by(&mut self, at: Instant) {
@@ -106,12 +106,12 @@ impl Target {
 }
 
 impl Watches {
-    /// Watches on the file system behind `door`. Nothing is watched before a
+    /// Watches on the file system behind `service`. Nothing is watched before a
     /// [`Round`](round::Round) begins.
-    pub(crate) fn new(door: Arc<dyn FileService>) -> Arc<Watches> {
+    pub(crate) fn new(service: Arc<dyn FileService>) -> Arc<Watches> {
         let state = Mutex::new(WatchState { is_over: true, ..WatchState::default() });
         let (any, hand) = (AtomicBool::default(), AtomicU32::default());
-        Arc::new(Watches { door, any, hand, state, changed: Condvar::new() })
+        Arc::new(Watches { service, any, hand, state, changed: Condvar::new() })
     }
 
     /// A [`Round`](round::Round) begins.
@@ -167,7 +167,7 @@ impl Watches {
                 return None;
             }
             let now = Instant::now();
-            let is_due = |target: &Target| target.due.is_some_and(|due| due <= now);
+            let is_due = |target: &WatchTarget| target.due.is_some_and(|due| due <= now);
             let due = state.targets.iter().filter(|(_, target)| is_due(target));
             let due: Vec<(FileId, bool)> = due.map(|(of, target)| (of.clone(), target.directory)).collect();
             if !due.is_empty() || until <= now {
@@ -244,7 +244,7 @@ impl WatchState {
         let recalled = self.recalled.take().unwrap_or_default();
         let Some(target) = self.targets.get_mut(of) else { return Vec::new() };
         let files: FxHashSet<FileId> = names.values().filter_map(|seen| seen.file.clone()).collect();
-        let passing = names.values().any(|seen| seen.passing);
+        let uncached = names.values().any(|seen| seen.uncached);
         // Files that were recalled before this target was known to show them.
         let missed: Vec<FileId> = files.intersection(&recalled).cloned().collect();
         let now = Instant::now();
@@ -256,8 +256,8 @@ impl WatchState {
         if again || !missed.is_empty() {
             target.look_by(now);
         }
-        if passing {
-            target.look_by(now + PASSING_EVERY);
+        if uncached {
+            target.look_by(now + UNCACHED_EVERY);
         }
         missed.iter().for_each(|file| target.snapshot.doubt(file, None));
         self.show(of, files);
@@ -349,13 +349,13 @@ impl Watches {
     fn looks(&self, file: &FileId) -> Option<Looks> {
         let found: Arc<Mutex<Option<Looks>>> = Arc::default();
         let tells = Arc::clone(&found);
-        let ticket = self.door.ask(&Cred::default(), call::Stat { file: file.clone() }, move |told| {
+        let ticket = self.service.ask(&Cred::default(), call::Stat { file: file.clone() }, move |told| {
             if let Ok(Observed { value: stat, uncached: false }) = told {
                 *tells.lock() = Some(Looks::of(&stat));
             }
         });
         if let Some(ticket) = ticket {
-            self.door.cancel(ticket);
+            self.service.cancel(ticket);
         }
         found.lock().take()
     }
@@ -387,7 +387,7 @@ impl Noted {
         exchange: bool,
         whiteout: bool,
     ) {
-        let somehow = |kind| Seen { file: None, kind, looks: None, passing: false };
+        let somehow = |kind| Seen { file: None, kind, looks: None, uncached: false };
         self.end(|state, (dir, name)| {
             let of = |(dir, name): (&FileId, &Label)| {
                 state.targets.get(dir).and_then(|target| target.snapshot.seen(name)).cloned()
@@ -435,6 +435,6 @@ impl Drop for Noted {
     }
 }
 
-fn seen(entry: &Entry, stat: Option<&Stat>, passing: bool) -> Seen {
-    Seen { file: Some(entry.file.clone()), kind: entry.kind, looks: stat.map(Looks::of), passing }
+fn seen(entry: &Entry, stat: Option<&Stat>, uncached: bool) -> Seen {
+    Seen { file: Some(entry.file.clone()), kind: entry.kind, looks: stat.map(Looks::of), uncached }
 }

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use super::compare::{FileEvent, NameList};
 use super::event_raiser::{EventRaiser, RaiseOrder};
 use super::phantoms::Phantom;
-use super::{Target, inotify, seen};
+use super::{WatchTarget, inotify, seen};
 use crate::front::Front;
 use crate::mountpoint;
 use crate::notices::Notices;
@@ -94,15 +94,15 @@ impl Round {
                 }
             }
             if used.elapsed() > IDLE {
-                self.let_go(&mut hand);
+                self.drop_hand(&mut hand);
             }
         }
-        self.let_go(&mut hand);
+        self.drop_hand(&mut hand);
         watches.state.lock().is_over = true;
         watches.changed.notify_all();
     }
 
-    fn let_go(&self, hand: &mut Option<EventRaiser>) {
+    fn drop_hand(&self, hand: &mut Option<EventRaiser>) {
         // This comes before another process can get its number.
         self.front.watches.hand.store(0, SeqCst);
         *hand = None;
@@ -131,7 +131,7 @@ impl Round {
         }
         let now = Instant::now();
         for (file, directory) in found {
-            state.targets.entry(file).or_insert_with(|| Target::new(directory, now));
+            state.targets.entry(file).or_insert_with(|| WatchTarget::new(directory, now));
         }
         watches.any.store(!state.targets.is_empty(), SeqCst);
     }
@@ -178,14 +178,14 @@ impl Round {
             let end = end || entries.is_empty();
             for listed in entries {
                 after = after.max(listed.entry.position);
-                let (mut stat, mut passing) = (listed.stat, listed.passing);
+                let (mut stat, mut uncached) = (listed.stat, listed.uncached);
                 if stat.is_none() && listed.entry.kind != FileKind::Directory && leased < LEASED_MAX {
                     let told = self.ask(call::Stat { file: listed.entry.file.clone() })?.ok();
-                    passing = told.is_some_and(|told| told.uncached);
+                    uncached = told.is_some_and(|told| told.uncached);
                     stat = told.map(|told| told.value);
                 }
                 leased += 1;
-                names.insert(listed.label, seen(&listed.entry, stat.as_ref(), passing));
+                names.insert(listed.label, seen(&listed.entry, stat.as_ref(), uncached));
             }
             if end {
                 return Some(names);
@@ -203,19 +203,19 @@ impl Round {
             return Some(NameList::new());
         };
         let told = self.ask(call::Stat { file: file.clone() })?;
-        let (Ok(Observed { value: stat, uncached: passing }), Some(link)) = (told, links.first()) else {
+        let (Ok(Observed { value: stat, uncached }), Some(link)) = (told, links.first()) else {
             return Some(NameList::new());
         };
         let looks = Some(super::Looks::of(&stat));
-        let seen = super::Seen { file: Some(file.clone()), kind: stat.attributes.kind, looks, passing };
+        let seen = super::Seen { file: Some(file.clone()), kind: stat.attributes.kind, looks, uncached };
         Some(NameList::from([(link.label.clone(), seen)]))
     }
 
     /// The client's answer; nothing if it takes too long, or the mount has ended.
     fn ask<C: FileCall>(&self, call: C) -> Option<Result<C::Reply, Error>> {
         let (tell, told) = channel();
-        let door = self.front.door();
-        let ticket = door.ask(&Cred::default(), call, move |answer| _ = tell.send(answer));
+        let service = self.front.file_service();
+        let ticket = service.ask(&Cred::default(), call, move |answer| _ = tell.send(answer));
         let deadline = Instant::now() + ANSWER;
         loop {
             match told.recv_timeout(OVER) {
@@ -223,7 +223,7 @@ impl Round {
                 Err(RecvTimeoutError::Timeout)
                     if Instant::now() < deadline && !self.front.watches.state.lock().closed => {}
                 Err(_) => {
-                    ticket.into_iter().for_each(|ticket| door.cancel(ticket));
+                    ticket.into_iter().for_each(|ticket| service.cancel(ticket));
                     return None;
                 }
             }
@@ -232,7 +232,7 @@ impl Round {
 
     /// The place of `of`: its own directory's path, or that of the directory it is in.
     fn place(&self, of: &FileId, directory: bool) -> Option<WatchedPlace> {
-        let root = self.front.door().root();
+        let root = self.front.file_service().root();
         let above = |file: &FileId| self.ask(call::Links { file: file.clone() })?.ok()?.into_iter().next();
         let (dir, only) = match directory {
             true => (of.clone(), None),
@@ -270,7 +270,7 @@ impl Round {
                 Ok(()) => return,
                 Err(error) => {
                     tracing::debug!(%error, "the process that tells watchers is of no more use");
-                    self.let_go(hand);
+                    self.drop_hand(hand);
                 }
             }
         }
@@ -329,7 +329,7 @@ impl Round {
             ),
             FileEvent::Replaced { name } => (
                 vec![name],
-                Phantom::Replaced { root: self.front.door().root(), dir: dir(), name: bytes(name) },
+                Phantom::Replaced { root: self.front.file_service().root(), dir: dir(), name: bytes(name) },
                 RaiseOrder::Replace { name: vec(name) },
             ),
             FileEvent::Modified { name } | FileEvent::Changed { name } => {

@@ -184,6 +184,8 @@ impl FileService for Memory {
 fn name_of(call: &Call) -> &'static str {
     match call {
         Call::Lookup { .. } => "lookup",
+        Call::Find { .. } => "find",
+        Call::Peek { .. } => "peek",
         Call::Spellings { .. } => "spellings",
         Call::Cover { .. } => "cover",
         Call::Parent { .. } => "parent",
@@ -238,11 +240,11 @@ impl Tree {
                 spec: FileSpec { kind, mode, umask, rdev, target },
                 open,
             }) => self.create(cred, &dir, &label, (kind, mode & !umask, rdev), target, open.is_some())?,
-            Call::Link(call::Link { file, dir, label }) => self.link(&file, &dir, &label)?,
-            Call::Unlink(call::Unlink { dir, label, directory }) => {
+            Call::Link(call::Link { file, dir, label, .. }) => self.link(&file, &dir, &label)?,
+            Call::Unlink(call::Unlink { dir, label, directory, .. }) => {
                 self.lingering((&dir, &label), |tree| tree.unlink(&dir, &label, directory))?
             }
-            Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, whiteout }) => {
+            Call::Rename(call::Rename { from_dir, from, to_dir, to, mode, whiteout, .. }) => {
                 let renamed = self.lingering((&to_dir, &to), |tree| {
                     tree.rename((&from_dir, &from), (&to_dir, &to), mode)
                 })?;
@@ -288,9 +290,12 @@ impl Tree {
                 .ok_or(Error::NoAttribute)
                 .map(|_| Reply::Nothing)?,
             Call::Space => Reply::Space { total: 1 << 40, free: 1 << 39, files: self.len() },
-            Call::Lock { .. } | Call::GetLock { .. } | Call::Spellings { .. } | Call::Cover { .. } => {
-                return Err(Error::NotSupported);
-            }
+            Call::Lock { .. }
+            | Call::GetLock { .. }
+            | Call::Find { .. }
+            | Call::Peek { .. }
+            | Call::Spellings { .. }
+            | Call::Cover { .. } => return Err(Error::NotSupported),
         };
         Ok(Response::Reply(reply))
     }

@@ -202,10 +202,10 @@ impl Tree {
         let file = self.file_mut(id)?;
         file.attributes.links -= 1;
         file.attributes.ctime = now();
-        self.let_go(id)
+        self.forget_unused(id)
     }
 
-    fn let_go(&mut self, id: &FileId) -> Result<(), Error> {
+    fn forget_unused(&mut self, id: &FileId) -> Result<(), Error> {
         let file = self.file(id)?;
         if file.attributes.links == 0 && file.open == 0 {
             self.files.remove(id);
@@ -273,13 +273,13 @@ impl Tree {
     pub fn open(&mut self, cred: &Cred, id: &FileId, mask: u8) -> Result<Reply, Error> {
         self.check(cred, id, mask)?;
         self.file_mut(id)?.open += 1;
-        Ok(Reply::Opened { keep_pages: true, passing: false })
+        Ok(Reply::Opened { keep_pages: true, uncached: false })
     }
 
     pub fn close(&mut self, id: &FileId) -> Result<Reply, Error> {
         let file = self.file_mut(id)?;
         file.open = file.open.checked_sub(1).ok_or(Error::Invalid)?;
-        self.let_go(id).map(|()| Reply::Nothing)
+        self.forget_unused(id).map(|()| Reply::Nothing)
     }
 
     pub fn write(&mut self, id: &FileId, offset: u64, data: &[u8], append: bool) -> Result<Reply, Error> {
@@ -305,7 +305,7 @@ impl Tree {
             // Every seventh entry comes without, as entries do whose stat is not known here.
             let stat =
                 if stat && !entry.position.is_multiple_of(7) { Some(self.stat(&entry.file)?) } else { None };
-            Ok(Listed { label: label.clone(), entry, stat, passing: false })
+            Ok(Listed { label: label.clone(), entry, stat, uncached: false })
         };
         let upto = upto.unwrap_or(Upto { last: of.position_next - 1, ..Upto::default() });
         let last = upto.last.max(after);

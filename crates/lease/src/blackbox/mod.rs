@@ -9,8 +9,8 @@
 //!
 //! * [`conditions`](StateC): when a lease may be granted, for any aggregate. With [`Or`] they are
 //!   those of the report.
-//! * [`procedures`](GrantPolicy): what the server does for a grant: procedures E and F, and the end of a
-//!   session.
+//! * [`procedures`](GrantPolicy): what the server does for a grant: procedures E and F, and the end
+//!   of a session.
 //!
 //! [`BlackBox`] is one field. It knows neither the time, nor the waiting requests, nor earlier
 //! recalls. Its caller asks again when all leases that it had to recall are returned. The duties of

@@ -1,6 +1,6 @@
 //! Rights and sharing of an open, as far as caching leases look at them.
 
-use crate::{Mode, Open};
+use crate::{Mode, OpenModes};
 
 /// The rights that an open has been granted: an access mask (MS-SMB2 §2.2.13.1). The caller has
 /// replaced generic rights and MAXIMUM_ALLOWED by those that they stand for.
@@ -55,13 +55,14 @@ impl AccessMask {
 
     /// Returns the modes of a handle with these rights. A handle that neither reads nor writes nor
     /// deletes excludes nobody, whatever its sharing says.
-    pub fn modes(self, sharing: Sharing) -> Open {
+    pub fn modes(self, sharing: Sharing) -> OpenModes {
         let rights = [
             (AccessMask::READ_DATA.or(AccessMask::EXECUTE), Mode::AccessRead),
             (AccessMask::WRITE_DATA.or(AccessMask::APPEND_DATA), Mode::AccessWrite),
             (AccessMask::DELETE, Mode::AccessDelete),
         ];
-        let access = Open::with(rights.into_iter().filter(|(r, _)| self.meets(*r)).map(|(_, mode)| mode));
+        let access =
+            OpenModes::with(rights.into_iter().filter(|(r, _)| self.meets(*r)).map(|(_, mode)| mode));
         if access.modes().next().is_none() {
             return access;
         }
@@ -71,7 +72,7 @@ impl AccessMask {
             (Sharing::DELETE, Mode::ExcludeDelete),
         ];
         let excluded = sharings.into_iter().filter(|(shared, _)| sharing.0 & shared.0 == 0);
-        access.or(Open::with(excluded.map(|(_, mode)| mode)))
+        access.or(OpenModes::with(excluded.map(|(_, mode)| mode)))
     }
 }
 
@@ -92,6 +93,6 @@ impl Sharing {
 
 /// Returns whether two handles exclude each other: one accesses in a way that the other does not
 /// share.
-pub(super) fn conflict(one: Open, other: Open) -> bool {
+pub(super) fn conflict(one: OpenModes, other: OpenModes) -> bool {
     one.modes().any(|mode| other.has_mode(mode.against()))
 }

@@ -13,8 +13,8 @@ pub enum Act {
     Write,
     /// Its end, its allocation or its valid length changes.
     Resize,
-    /// The open that does it was to overwrite it, and has. What that open was granted counts from
-    /// then on.
+    /// The open that does it was to overwrite it, and has. The lease that the open was granted
+    /// counts from then on.
     Overwrite,
     /// A byte-range lock is asked for, granted or not. MS-FSA §2.1.4.12 has an exception for locks
     /// behind the end; MS-SMB2 §3.3.1.4 has none, nor do the conformance tests (`lock1`).

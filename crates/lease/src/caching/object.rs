@@ -5,7 +5,7 @@ use super::holder::{LeaseHolder, LeaseId, OpenId, Own};
 use super::opening::Grant;
 use super::record::{AcknowledgeError, Break, Record};
 use super::state::CachingState;
-use crate::{Open, Time};
+use crate::{OpenModes, Time};
 use std::collections::BTreeMap;
 
 /// An open file, directory or stream.
@@ -17,14 +17,14 @@ pub struct Object {
     pub(super) is_directory: bool,
     /// The state that the machine's own leases allow its clients.
     pub(super) cover: CachingState,
-    pub(super) opens: BTreeMap<OpenId, Handle>,
+    pub(super) opens: BTreeMap<OpenId, CachingHandle>,
     pub(super) records: BTreeMap<LeaseHolder, Record>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Handle {
+pub(super) struct CachingHandle {
     pub holder: Option<LeaseHolder>,
-    pub modes: Open,
+    pub modes: OpenModes,
     pub is_stat: bool,
 }
 

@@ -3,7 +3,7 @@
 use super::access::{AccessMask, Sharing, conflict};
 use super::act::Toll;
 use super::holder::{LeaseHolder, LeaseId, OpenId, Own};
-use super::object::{Handle, Judgement, Object};
+use super::object::{CachingHandle, Judgement, Object};
 use super::record::{Break, LeaseVersion, Record, legal};
 use super::state::CachingState;
 use crate::Time;
@@ -70,6 +70,13 @@ impl Grant {
 }
 
 impl Opening {
+    fn own(&self) -> Own {
+        match self.asks {
+            Asks::Lease { lease, .. } => Own::Key(lease.key),
+            Asks::Oplock(_) | Asks::Nothing => Own::Nothing,
+        }
+    }
+
     fn toll(&self) -> Toll {
         if self.overwrites { Toll::DATA } else { Toll::WRITE }
     }
@@ -85,14 +92,36 @@ impl Opening {
 }
 
 impl Object {
-    /// Judges an open, breaks what it takes away, and if it may go on notes it as `open`.
+    /// Judges the access and the sharing of an open, and nothing else. If its caller has to ask
+    /// elsewhere, too, no data is taken from anybody before all have let the open in.
     ///
     /// Handle caching that is in the way goes first, and the open is judged again. If handles are
-    /// in the way still, the open is refused, and write caching stays. An open that goes on breaks
-    /// nothing by what it is granted.
+    /// in the way still, the open is refused, and write caching stays.
     ///
     /// Leases whose handles are not in the way are not asked. This departs from MS-FSA §2.1.4.12:
     /// because their handles would not help, and the open would wait for them.
+    pub fn admit(
+        &mut self,
+        now: Time,
+        opening: Opening,
+        out: &mut Vec<Break>,
+    ) -> Result<Judgement<()>, SharingViolation> {
+        let (own, modes) = (opening.own(), opening.access.modes(opening.sharing));
+        let mut in_the_way = self.opens.values().filter(|handle| conflict(handle.modes, modes)).peekable();
+        if in_the_way.peek().is_none() {
+            return Ok(Judgement::Go(()));
+        }
+        let holders: BTreeSet<LeaseHolder> = in_the_way.filter_map(|handle| handle.holder).collect();
+        let others = |holder| own.is_not(Some(holder)) && holders.contains(&holder);
+        match self.charge_each(now, Toll::HANDLE, out, others) {
+            Judgement::Go(()) => Err(SharingViolation),
+            Judgement::Waits(holders) => Ok(Judgement::Waits(holders)),
+        }
+    }
+
+    /// Judges an open, breaks what it takes away, and if it may go on notes it as `open`. It is
+    /// admitted first ([`Object::admit`]). An open that goes on breaks nothing by what it is
+    /// granted.
     ///
     /// # Panics
     /// If `open` is the number of an open that has gone on.
@@ -103,26 +132,16 @@ impl Object {
         opening: Opening,
         out: &mut Vec<Break>,
     ) -> Result<Judgement<Grant>, SharingViolation> {
-        let own = match opening.asks {
-            Asks::Lease { lease, .. } => Own::Key(lease.key),
-            Asks::Oplock(_) | Asks::Nothing => Own::Nothing,
-        };
-        let modes = opening.access.modes(opening.sharing);
-        let mut in_the_way = self.opens.values().filter(|handle| conflict(handle.modes, modes)).peekable();
-        if in_the_way.peek().is_some() {
-            let holders: BTreeSet<LeaseHolder> = in_the_way.filter_map(|handle| handle.holder).collect();
-            let others = |holder| own.is_not(Some(holder)) && holders.contains(&holder);
-            return match self.charge_each(now, Toll::HANDLE, out, others) {
-                Judgement::Go(()) => Err(SharingViolation),
-                Judgement::Waits(holders) => Ok(Judgement::Waits(holders)),
-            };
+        if let Judgement::Waits(holders) = self.admit(now, opening, out)? {
+            return Ok(Judgement::Waits(holders));
         }
+        let (own, modes) = (opening.own(), opening.access.modes(opening.sharing));
         let pays = |holder| own.is_not(Some(holder)) && opening.breaks(holder);
         if let Judgement::Waits(holders) = self.charge_each(now, opening.toll(), out, pays) {
             return Ok(Judgement::Waits(holders));
         }
         let (holder, grant) = self.grant(open, own, &opening);
-        let handle = Handle { holder, modes, is_stat: opening.access.is_stat() };
+        let handle = CachingHandle { holder, modes, is_stat: opening.access.is_stat() };
         assert!(self.opens.insert(open, handle).is_none(), "an open has a number of its own");
         Ok(Judgement::Go(grant))
     }
@@ -162,7 +181,7 @@ impl Object {
             return CachingState::NONE;
         }
         let mut room = self.cover;
-        let is_opened = |handle: &Handle| !handle.is_stat && own.is_not(handle.holder);
+        let is_opened = |handle: &CachingHandle| !handle.is_stat && own.is_not(handle.holder);
         if self.opens.values().any(is_opened) {
             room = room.but(CachingState::WRITE);
         }

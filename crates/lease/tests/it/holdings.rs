@@ -1,7 +1,7 @@
 //! The table of leases: every pair that can meet, and random histories checked against the rule
 //! itself.
 
-use lease::{Field, Held, Holdings, InTheWay, Kind, Label, LeaseViolation, Mode, Open, SessionId};
+use lease::{Field, Held, Holdings, InTheWay, Kind, Label, LeaseViolation, Mode, OpenModes, SessionId};
 use proptest::prelude::*;
 
 const A: SessionId = SessionId(1);
@@ -184,7 +184,7 @@ fn the_row_of_a_file_just_made_is_five_bytes() {
     }
     assert!(postcard::from_bytes::<Holdings>(&[2, 4, 0, 5, 0, 0]).is_ok());
     let stuck = postcard::from_bytes::<Holdings>(&[0, 1, 5, 3]).unwrap();
-    assert_eq!(stuck.stuck(), [(SessionId(5), Open::with([Mode::AccessRead]))]);
+    assert_eq!(stuck.stuck(), [(SessionId(5), OpenModes::with([Mode::AccessRead]))]);
 }
 
 const SESSIONS: [SessionId; 3] = [A, B, SessionId(3)];
@@ -247,7 +247,7 @@ fn rule(holdings: &Holdings) -> Option<(Field, SessionId, SessionId)> {
     None
 }
 
-fn let_go(holdings: &mut Holdings, all: &[InTheWay]) {
+fn released(holdings: &mut Holdings, all: &[InTheWay]) {
     for InTheWay { session, field, keep } in all {
         holdings.release(*session, field, *keep);
     }
@@ -267,12 +267,12 @@ proptest! {
                     for left_out in 0..in_the_way.len() {
                         let mut broken = before.clone();
                         let others = [&in_the_way[..left_out], &in_the_way[left_out + 1..]].concat();
-                        let_go(&mut broken, &others);
+                        released(&mut broken, &others);
                         broken.grant(session, &field, kind, []);
                         prop_assert!(broken.check().is_err(), "{:?} is not needed for {:?}", in_the_way[left_out], field);
                         prop_assert!(rule(&broken).is_some());
                     }
-                    let_go(&mut holdings, &in_the_way);
+                    released(&mut holdings, &in_the_way);
                     for (holder, held) in before.iter().filter(|(holder, _)| *holder != session) {
                         // No session loses a lease that agrees with the request.
                         for atom in atoms().into_iter().filter(|atom| !atom.overlaps(&field)) {
@@ -335,7 +335,7 @@ fn who_is_stuck_at_having_it_open_is_a_shield() {
     assert_eq!(keeps(&holdings, B, Read), [(A, Some(Read))]);
     assert_eq!(holdings.anybody(&handles).unwrap_err()[0].keep, Some(Read));
     holdings.return_black_box(A, &handles, Some(Read), true);
-    assert_eq!((holdings.stuck(), holdings.anybody(&handles)), (&[(A, Open::with([]))][..], Ok(true)));
+    assert_eq!((holdings.stuck(), holdings.anybody(&handles)), (&[(A, OpenModes::with([]))][..], Ok(true)));
     holdings.grant(B, &handles, Read, []);
     assert_eq!(holdings.black_box(&handles).other_value(B), Some(true));
     assert_eq!(holdings.black_box(&handles).other_value(A), Some(false));
@@ -353,7 +353,7 @@ fn who_is_stuck_at_having_it_open_is_a_shield() {
     holdings.return_black_box(B, &handles, None, true);
     assert_eq!(
         holdings.stuck(),
-        [(A, Open::with([]))],
+        [(A, OpenModes::with([]))],
         "B did not hold what it needs to change its own value"
     );
     assert_eq!(holdings.leave(A), Ok(()));
@@ -364,7 +364,7 @@ fn who_is_stuck_at_having_it_open_is_a_shield() {
     assert!(holdings.is_alone(A) && !holdings.is_empty());
     holdings.grant_whole(A);
     assert_eq!(holdings.stuck(), []);
-    let open = Open::with([]);
+    let open = OpenModes::with([]);
     for (holders, stuck, sound) in [
         (vec![(A, Held::whole())], vec![(A, open)], false),
         (vec![(A, Held::whole())], vec![(B, open)], true),

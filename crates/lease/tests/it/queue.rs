@@ -131,32 +131,32 @@ fn nobody_is_told_twice() {
     assert_eq!(recalls.unanswered().count(), 2);
     let owed = |recalls: &Recalls| recalls.owed().map(|(session, _)| session).collect::<BTreeSet<_>>();
     // The answer to the first leaves the second open.
-    recalls.let_go(one, &file(2), &Field::Content, Some(Kind::Read));
+    recalls.released(one, &file(2), &Field::Content, Some(Kind::Read));
     assert_eq!(owed(&recalls), BTreeSet::from([one, two]));
-    recalls.let_go(one, &file(2), &Field::Content, None);
+    recalls.released(one, &file(2), &Field::Content, None);
     assert_eq!(owed(&recalls), BTreeSet::from([two]));
     let left = Released { file: file(2), field: Field::Content, keep: Some(Kind::Read) };
     assert_eq!(recalls.unanswered().collect::<Vec<_>>(), [(two, left)]);
     assert!(
         recalls.is_owed(two, &file(2), &Field::Content) && !recalls.is_owed(one, &file(2), &Field::Content)
     );
-    recalls.let_go(two, &file(2), &Field::Attributes, None);
+    recalls.released(two, &file(2), &Field::Attributes, None);
     assert_eq!(recalls.unanswered().count(), 1, "another field");
     recalls.granted(two, &file(2), &Field::Content, Kind::Write);
     assert_eq!(recalls.unanswered().count(), 1, "the answer takes back what was granted before it");
-    recalls.let_go(two, &file(2), &Field::Content, None);
+    recalls.released(two, &file(2), &Field::Content, None);
     assert_eq!(recalls, Recalls::default());
     // Recalls with different `keep` for different requests: the holder keeps nothing.
     assert!(recalls.recall(now, one, &file(2), &Field::Times, Some(Kind::Read)).is_some());
     let told = recalls.recall(now, one, &file(2), &Field::Times, Some(Kind::Touch));
     assert_eq!(told.map(|released| released.keep), Some(None));
-    recalls.let_go(one, &file(2), &Field::Times, None);
+    recalls.released(one, &file(2), &Field::Times, None);
     assert_eq!(recalls, Recalls::default());
     // A holder that releases all labels still owes an answer for one.
     recalls.recall(now, one, &file(2), &child("a"), None);
-    recalls.let_go(one, &file(2), &Field::Children, None);
+    recalls.released(one, &file(2), &Field::Children, None);
     assert!(recalls.is_owed(one, &file(2), &child("a")));
-    recalls.let_go(one, &file(2), &child("a"), None);
+    recalls.released(one, &file(2), &child("a"), None);
     assert_eq!(recalls, Recalls::default());
     recalls.recall(now, one, &file(2), &child("a"), None);
     recalls.recall(now, two, &file(3), &child("a"), None);
@@ -176,15 +176,15 @@ fn of_a_black_box_one_lease_may_be_granted_while_the_other_is_recalled() {
     assert_eq!(open, [Some(Kind::Read)]);
     recalls.granted(one, &file(2), &Field::Handles, Kind::Touch);
     assert!(recalls.is_owed(one, &file(2), &Field::Handles), "it may keep both, and says so");
-    recalls.let_go(one, &file(2), &Field::Handles, Some(Kind::Read));
+    recalls.released(one, &file(2), &Field::Handles, Some(Kind::Read));
     assert_eq!(recalls, Recalls::default());
     // Both are recalled, one after the other.
     let first = recalls.recall(now, one, &file(2), &Field::Handles, Some(Kind::Touch));
     let both = recalls.recall(now, one, &file(2), &Field::Handles, Some(Kind::Read));
     assert_eq!((first.map(|r| r.keep), both.map(|r| r.keep)), (Some(Some(Kind::Touch)), Some(None)));
-    recalls.let_go(one, &file(2), &Field::Handles, Some(Kind::Read));
+    recalls.released(one, &file(2), &Field::Handles, Some(Kind::Read));
     assert_eq!(recalls.unanswered().count(), 1);
-    recalls.let_go(one, &file(2), &Field::Handles, None);
+    recalls.released(one, &file(2), &Field::Handles, None);
     assert_eq!(recalls, Recalls::default());
 }
 
@@ -341,9 +341,9 @@ impl World {
         }
     }
 
-    fn let_go(&mut self, session: SessionId, Released { file, field, keep }: &Released) {
+    fn released(&mut self, session: SessionId, Released { file, field, keep }: &Released) {
         self.files.entry(file.clone()).or_default().release(session, field, *keep);
-        self.queue.recalls.let_go(session, file, field, *keep);
+        self.queue.recalls.released(session, file, field, *keep);
         self.wake(file);
     }
 
@@ -363,10 +363,12 @@ impl World {
             }
             Step::Answer(session) => {
                 if let Some(released) = self.told.entry(session).or_default().pop_front() {
-                    self.let_go(session, &released);
+                    self.released(session, &released);
                 }
             }
-            Step::LetGo(session, file, field) => self.let_go(session, &Released { file, field, keep: None }),
+            Step::LetGo(session, file, field) => {
+                self.released(session, &Released { file, field, keep: None })
+            }
             Step::End(session) => {
                 self.told.remove(&session);
                 self.files.values_mut().for_each(|holdings| holdings.end(session));

@@ -39,7 +39,7 @@ pub struct Latency {
 /// The latency of operations.
 pub const LATENCY: Latency = Latency {
     name: "leasehold_operation_seconds",
-    meaning: "What answers to the kernel took, by kind and front door",
+    meaning: "The time of answers to the kernel, by kind and front door",
 };
 
 /// A metric of the server on this machine.
@@ -107,7 +107,7 @@ pub const METRICS: &[Metric] = &[
     machine!(
         "leasehold_client_recalls_received_total",
         Counter,
-        "Times that this machine was asked to let go of leases",
+        "Recalls of leases that this machine has received",
         |report| report.client.recalls_received as f64
     ),
     machine!(
@@ -131,7 +131,7 @@ pub const METRICS: &[Metric] = &[
     machine!(
         "leasehold_client_salvages",
         Gauge,
-        "What could not be applied and is kept: leasehold salvage list",
+        "Changes that could not be applied and are kept: leasehold salvage list",
         |report| report.status.salvaged as f64
     ),
     Metric {
@@ -199,9 +199,12 @@ pub const METRICS: &[Metric] = &[
         Some(of.backlog_bytes as f64)
     }),
     server!("leasehold_store_bytes", Gauge, "Rows of the server on disk", |of| Some(of.store_bytes as f64)),
-    server!("leasehold_store_mended_total", Counter, "Bits found flipped in the rows, and put right", |of| {
-        Some(of.store_mended as f64)
-    }),
+    server!(
+        "leasehold_store_repaired_total",
+        Counter,
+        "Bits found flipped in the rows, and put right",
+        |of| { Some(of.store_repaired as f64) }
+    ),
     server!("leasehold_shares", Gauge, "Shares that are stored here", |of| of
         .shares
         .map(|shares| shares as f64)),
@@ -209,7 +212,7 @@ pub const METRICS: &[Metric] = &[
         .share_bytes
         .map(|bytes| bytes as f64)),
     server!("leasehold_disk_total_bytes", Gauge, "The file system's disk", |of| Some(of.space_total as f64)),
-    server!("leasehold_disk_free_bytes", Gauge, "What can still be set aside of it", |of| {
+    server!("leasehold_disk_free_bytes", Gauge, "The part of it that can still be set aside", |of| {
         Some(of.space_free as f64)
     }),
     server!("leasehold_disk_full", Gauge, "1 if rows wait for room on the disk", |of| {
@@ -244,7 +247,7 @@ pub const METRICS: &[Metric] = &[
         "When the last whole pass through files, rows and log ended",
         |of| of.scrub.as_ref()?.ended.map(|at| at as f64)
     ),
-    server!("leasehold_scrub_read_bytes", Gauge, "What the pass under way has read", |of| {
+    server!("leasehold_scrub_read_bytes", Gauge, "Bytes that the pass under way has read", |of| {
         of.scrub.as_ref()?.bytes.map(|bytes| bytes as f64)
     }),
     server!(

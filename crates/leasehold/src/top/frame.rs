@@ -101,7 +101,7 @@ fn draw_directories(frame: &mut Frame<'_>, view: &View, area: Rect) {
 
 fn draw_machines(frame: &mut Frame<'_>, view: &View, area: Rect) {
     if let Some(why) = &view.machines_unknown {
-        let lines = vec![Line::from("MACHINES").style(head()), Line::from(visible(why))];
+        let lines = vec![Line::from("MACHINES").style(head()), Line::from(visible(&Words(why).to_string()))];
         return frame.render_widget(Paragraph::new(lines), area);
     }
     // Machines that others wait for come first.
@@ -147,6 +147,7 @@ fn ending(text: &str, room: usize) -> String {
 mod tests {
     use super::*;
     use crate::top::tests::sample;
+    use admin::ControlRefusal;
 
     fn view() -> View {
         let mut after = sample(12.0, 300, 1.4);
@@ -188,7 +189,8 @@ mod tests {
 
     #[test]
     fn a_machine_without_a_server_says_what_it_does_not_know() {
-        let unknown = View { machines: Vec::new(), machines_unknown: Some("no server".to_owned()), ..view() };
-        assert!(text(&unknown).contains("no server"));
+        let unknown =
+            View { machines: Vec::new(), machines_unknown: Some(ControlRefusal::NoServer), ..view() };
+        assert!(text(&unknown).contains("this machine has no server"));
     }
 }

@@ -2,7 +2,7 @@
 //! `leasehold top --once --json`.
 
 use super::Sample;
-use admin::{LinkReport, MachineStanding, ServerReport};
+use admin::{ControlRefusal, LinkReport, MachineStanding, ServerReport};
 use serde::Serialize;
 
 /// One frame.
@@ -31,7 +31,7 @@ pub struct View {
     /// All machines of the cluster that are not expelled.
     pub machines: Vec<MachineView>,
     /// Why the machines are not known.
-    pub machines_unknown: Option<String>,
+    pub machines_unknown: Option<ControlRefusal>,
 }
 
 /// Operations of one kind.

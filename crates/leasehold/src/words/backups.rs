@@ -1,7 +1,10 @@
 //! Backups, and what is restored of them.
 
 use super::{Words, seconds};
-use backup::{BackupReport, ExtractReport, FilePart, LostFile, RestoreReport, SkippedParts, UncopiedShare};
+use backup::{
+    BackupProgress, BackupReport, ExtractReport, FilePart, LostFile, RestoreProgress, RestoreReport,
+    SkippedParts, UncopiedShare,
+};
 use figures::size;
 use std::fmt;
 
@@ -69,5 +72,69 @@ impl fmt::Display for Words<'_, SkippedParts> {
             FilePart::BlockDevice => "a block device cannot be made",
         };
         writeln!(f, ": {of_file} here: {why}")
+    }
+}
+
+impl fmt::Display for Words<'_, BackupProgress> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            BackupProgress::NotFlushed => {
+                f.write_str("what this machine has changed within the last seconds may not be in the backup")
+            }
+            BackupProgress::Copied { rows, shares, new_shares, new_bytes } => write!(
+                f,
+                "{rows} rows, {shares} shares, of which {new_shares} are new ({})",
+                size(*new_bytes)
+            ),
+            BackupProgress::Again => f.write_str("content was deleted on other servers meanwhile; once more"),
+            BackupProgress::Pruning => f.write_str("removing what is not kept any more"),
+        }
+    }
+}
+
+impl fmt::Display for Words<'_, RestoreProgress> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            RestoreProgress::Restored { rows, shares, bytes } => {
+                write!(f, "{rows} rows, {shares} shares ({})", size(*bytes))
+            }
+            RestoreProgress::Finishing => f.write_str("writing the rest"),
+            RestoreProgress::RowsRead { rows } => write!(f, "{rows} rows of metadata"),
+            RestoreProgress::Extracted { files, bytes } => write!(f, "{files} files ({})", size(*bytes)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_progress_is_told_in_words() {
+        let (rows, shares, new_shares, new_bytes, bytes) = (9, 3, 1, 2048, 2048);
+        let backups = [
+            (
+                BackupProgress::NotFlushed,
+                "what this machine has changed within the last seconds may not be in the backup",
+            ),
+            (
+                BackupProgress::Copied { rows, shares, new_shares, new_bytes },
+                "9 rows, 3 shares, of which 1 are new (2.0 KiB)",
+            ),
+            (BackupProgress::Again, "content was deleted on other servers meanwhile; once more"),
+            (BackupProgress::Pruning, "removing what is not kept any more"),
+        ];
+        for (progress, words) in backups {
+            assert_eq!(Words(&progress).to_string(), words);
+        }
+        let restores = [
+            (RestoreProgress::Restored { rows, shares, bytes }, "9 rows, 3 shares (2.0 KiB)"),
+            (RestoreProgress::Finishing, "writing the rest"),
+            (RestoreProgress::RowsRead { rows: 9 }, "9 rows of metadata"),
+            (RestoreProgress::Extracted { files: 3, bytes }, "3 files (2.0 KiB)"),
+        ];
+        for (progress, words) in restores {
+            assert_eq!(Words(&progress).to_string(), words);
+        }
     }
 }

@@ -12,10 +12,10 @@ impl fmt::Display for Words<'_, CallWait> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             CallWait::Connection => "the connection to the server",
-            CallWait::ContentRelease => "content to be let go, which another machine waits for",
+            CallWait::ContentRelease => "the release of content, which another machine waits for",
             CallWait::Storing => "what was done here to be stored",
             CallWait::Space => "space, on a full disk",
-            CallWait::Server => "the server, or another machine that has to let go first",
+            CallWait::Server => "the server, or another machine that has to release first",
         })
     }
 }

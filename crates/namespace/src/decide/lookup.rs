@@ -24,6 +24,25 @@ impl Lookup {
     }
 }
 
+/// Looks up `label` in `dir` for somebody who needs the kind, mode and owner of the file, and
+/// nothing that a holder may be changing all the time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Find {
+    pub dir: FileId,
+    pub label: Label,
+    pub cred: Cred,
+}
+
+impl Find {
+    pub(super) fn decide<K: Knowledge + ?Sized>(&self, case: &mut Case<'_, K>) -> Decided {
+        let Find { dir, label, cred } = self;
+        enter(case, dir, cred)?;
+        let entry = case.child(dir, label, Kind::Read)?.ok_or(Error::NotFound)?;
+        let attributes = case.attributes(&entry.file, Kind::Read)?;
+        Ok(Answer::Found(entry, attributes))
+    }
+}
+
 /// `stat`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stat {

@@ -23,7 +23,7 @@ pub use attributes::{Accessed, SetAttributes};
 pub use create::Create;
 pub use link::{LINKS_MAX, Link};
 pub use lock::{GetLock, Lock};
-pub use lookup::{Access, List, Lookup, ReadLink, Stat};
+pub use lookup::{Access, Find, List, Lookup, ReadLink, Stat};
 pub use open::{Dispose, Open, SetDisposition};
 pub use publish::{INLINE_PIECE_BYTES_MAX, INLINE_SEAL_BYTES, PIECE_BYTES_MAX, Publish, SEAL_BYTES};
 pub use rename::Rename;
@@ -80,6 +80,7 @@ fn rule<K: Knowledge + ?Sized>(operation: &Operation, case: &mut Case<'_, K>) ->
     }
     match operation {
         Operation::Lookup(it) => it.decide(case),
+        Operation::Find(it) => it.decide(case),
         Operation::Stat(it) => it.decide(case),
         Operation::Access(it) => it.decide(case),
         Operation::Open(it) => it.decide(case),

@@ -21,8 +21,8 @@ use serde::{Deserialize, Serialize};
 pub struct Open {
     pub file: FileId,
     pub mask: u8,
-    pub open: lease::Open,
-    pub own: lease::Open,
+    pub open: lease::OpenModes,
+    pub own: lease::OpenModes,
     pub cred: Cred,
 }
 
@@ -63,7 +63,7 @@ impl Open {
 pub struct SetDisposition {
     pub file: FileId,
     pub link: Option<Link>,
-    pub own: lease::Open,
+    pub own: lease::OpenModes,
     pub cred: Cred,
     pub time: Timestamp,
 }
@@ -146,10 +146,8 @@ impl Dispose {
     }
 }
 
-/// The link that the file loses: the named one, or its only one, if it was renamed since.
+/// The link that the file loses: the named one, if it is there still. A rename takes the
+/// disposition along. So another link, even the only one left, is not the one that was to go.
 fn doomed(links: &Links, link: Link) -> Option<Link> {
-    match links.as_slice() {
-        [only] => Some(only.clone()),
-        _ => links.contains(&link).then_some(link),
-    }
+    links.contains(&link).then_some(link)
 }

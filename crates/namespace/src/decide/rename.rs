@@ -4,10 +4,10 @@
 use super::case::{Case, Decided, Stop};
 use super::create::Create;
 use super::permission::{WRITE, enter, may_change, may_take, permits};
-use super::unlink::{lose_link, must_be, must_be_empty};
+use super::unlink::{entry_at, lose_link, must_be, must_be_empty, must_be_meant};
 use crate::{
-    Answer, Attributes, Cred, Effect, Entry, Error, FileKind, Knowledge, Link, RenameMode, Timestamp,
-    Whiteout,
+    Answer, Attributes, Cred, Disposition, Effect, Entry, Error, FileKind, Knowledge, Link, RenameMode,
+    Replaced, Timestamp, Whiteout,
 };
 use ident::FileId;
 use lease::{Field, Kind, Label};
@@ -16,13 +16,18 @@ use serde::{Deserialize, Serialize};
 /// Rename. `position` is the moved entry's new place in `to_dir`, unless an entry is replaced
 /// there or exchanged. A label that is bound throughout keeps its position, so that no listing
 /// misses it. `open` is as in `Unlink`, for a replaced file.
+///
+/// `source` is the file that is meant, and `replaced` the one that may go; without them the names
+/// count alone. A moved file takes its pending deletion along.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rename {
     pub from_dir: FileId,
     pub from: Label,
+    pub source: Option<FileId>,
     pub to_dir: FileId,
     pub to: Label,
     pub mode: RenameMode,
+    pub replaced: Option<Box<Replaced>>,
     pub position: u64,
     pub whiteout: Option<Whiteout>,
     pub open: bool,
@@ -35,7 +40,8 @@ impl Rename {
         let from_dir = enter(case, &self.from_dir, &self.cred)?;
         let to_dir = if self.stays() { from_dir } else { enter(case, &self.to_dir, &self.cred)? };
         let source = case.child(&self.from_dir, &self.from, Kind::Write)?.ok_or(Error::NotFound)?;
-        let target = case.child(&self.to_dir, &self.to, Kind::Write)?;
+        must_be_meant(&source, self.source.as_ref())?;
+        let target = entry_at(case, (&self.to_dir, &self.to), self.replaced.as_deref())?;
         match (self.mode, &target) {
             (RenameMode::NoReplace, Some(_)) => return Err(Error::Exists.into()),
             (RenameMode::Exchange, None) => return Err(Error::NotFound.into()),
@@ -62,7 +68,8 @@ impl Rename {
             case.may_gain_entries(&self.from_dir)?;
         }
         self.may_go(case, &source, &self.to_dir)?;
-        let position = target.as_ref().map_or(self.position, |target| target.position);
+        let stays_bound = target.as_ref().filter(|_| *self.lost() == self.to);
+        let position = stays_bound.map_or(self.position, |target| target.position);
         match target {
             Some(target) if self.mode == RenameMode::Exchange => {
                 self.may_go(case, &target, &self.from_dir)?;
@@ -72,7 +79,10 @@ impl Rename {
             Some(target) => {
                 must_be_empty(case, &target)?;
                 case.effects.push(Effect::Unbind { dir: self.from_dir.clone(), label: self.from.clone() });
-                let lost = Link { dir: self.to_dir.clone(), label: self.to.clone() };
+                let lost = Link { dir: self.to_dir.clone(), label: self.lost().clone() };
+                if lost.label != self.to {
+                    case.effects.push(Effect::Unbind { dir: lost.dir.clone(), label: lost.label.clone() });
+                }
                 lose_link(case, &target.file, lost, self.open, self.time)?;
             }
             None => {
@@ -91,6 +101,11 @@ impl Rename {
             case.touch(&self.to_dir, self.time);
         }
         Ok(Answer::Entry(moved))
+    }
+
+    /// The name that a replaced file loses.
+    fn lost(&self) -> &Label {
+        self.replaced.as_ref().map_or(&self.to, |replaced| &replaced.label)
     }
 
     /// Whether both labels are in one directory.
@@ -121,7 +136,8 @@ impl Rename {
         Ok(())
     }
 
-    /// Moves the link of `entry` from `old` to `new`. The caller unbinds the label at `old`.
+    /// Moves the link of `entry` from `old` to `new`, and the pending deletion of that link. The
+    /// caller unbinds the label at `old`.
     fn place<K: Knowledge + ?Sized>(
         &self,
         case: &mut Case<'_, K>,
@@ -134,6 +150,11 @@ impl Rename {
         case.hold(&file, Field::Parent, Kind::Write);
         let attributes = Attributes { ctime: attributes.ctime.moved(self.time), ..attributes };
         let link = |(dir, label): (&FileId, &Label)| Link { dir: dir.clone(), label: label.clone() };
+        if let Some(pending) = case.disposition(&file, Kind::Read)?.filter(|it| it.link == link(old)) {
+            case.hold(&file, Field::Disposition, Kind::Write);
+            let disposition = Some(Disposition { link: link(new), ..pending });
+            case.effects.push(Effect::Disposition { file: file.clone(), disposition });
+        }
         case.effects.push(Effect::Bind { dir: new.0.clone(), label: new.1.clone(), entry });
         case.effects.push(Effect::DropLink { file: file.clone(), link: link(old) });
         case.effects.push(Effect::AddLink { file: file.clone(), link: link(new) });

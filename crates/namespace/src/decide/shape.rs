@@ -3,11 +3,11 @@
 //! client.
 
 use crate::{
-    AttributeChange, FileKind, FileSpec, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime,
-    Timestamp, operation,
+    AttributeChange, FileKind, FileSpec, LockRange, LockSpace, NewFile, Operation, RenameMode, Replaced,
+    SetTime, Timestamp, fold, operation,
 };
 use ident::FileId;
-use lease::Field;
+use lease::{Field, Label};
 
 /// The longest target of a symbolic link, in bytes (Linux' PATH_MAX less the zero byte).
 pub const TARGET_BYTES_MAX: usize = 4095;
@@ -17,15 +17,19 @@ pub const POSITION_MAX: u64 = (1 << 63) - 1;
 
 pub(super) fn makes_sense(operation: &Operation) -> bool {
     match operation {
-        Operation::Lookup(operation::Lookup { label, .. }) => label.is_child(),
+        Operation::Lookup(operation::Lookup { label, .. })
+        | Operation::Find(operation::Find { label, .. }) => label.is_child(),
         Operation::Access(operation::Access { mask, .. }) => *mask <= 7,
         // A handle may ask for every permission, and must be a handle.
         Operation::Open(operation::Open { mask, open, .. }) => *mask <= 7 && open.has(&Field::Handles),
         Operation::Create(operation::Create { dir, label, position, new, time, .. }) => {
             label.is_child() && is_number(*position) && is_time(*time) && is_new(dir, *position, new)
         }
-        Operation::Link(operation::Link { label, position, time, .. }) => {
-            label.is_child() && is_number(*position) && is_time(*time)
+        Operation::Link(operation::Link { label, replaced, position, time, .. }) => {
+            label.is_child()
+                && is_spelling(replaced.as_deref(), label)
+                && is_number(*position)
+                && is_time(*time)
         }
         Operation::Unlink(operation::Unlink { label, time, .. }) => label.is_child() && is_time(*time),
         Operation::Rename(operation::Rename {
@@ -34,6 +38,7 @@ pub(super) fn makes_sense(operation: &Operation) -> bool {
             to_dir,
             to,
             mode,
+            replaced,
             position,
             whiteout,
             time,
@@ -45,7 +50,9 @@ pub(super) fn makes_sense(operation: &Operation) -> bool {
                     && is_number(left.ino)
                     && (from_dir != to_dir || *position != left.integer)
             });
-            from.is_child() && to.is_child() && is_number(*position) && left && is_time(*time)
+            let taken = replaced.is_none() || *mode == RenameMode::Replace;
+            let spelt = taken && is_spelling(replaced.as_deref(), to);
+            from.is_child() && to.is_child() && spelt && is_number(*position) && left && is_time(*time)
         }
         Operation::SetAttributes(operation::SetAttributes { change, time, .. }) => {
             is_change(change) && is_time(*time)
@@ -64,6 +71,11 @@ pub(super) fn makes_sense(operation: &Operation) -> bool {
         | Operation::GetXattr { .. }
         | Operation::ListXattrs { .. } => true,
     }
+}
+
+/// Whether a name that is replaced is leased together with the new one.
+fn is_spelling(replaced: Option<&Replaced>, label: &Label) -> bool {
+    replaced.is_none_or(|replaced| replaced.label.is_child() && fold(&replaced.label) == fold(label))
 }
 
 fn is_lockable(space: LockSpace, range: LockRange) -> bool {

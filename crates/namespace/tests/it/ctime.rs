@@ -41,6 +41,8 @@ fn changes(file: &FileId, time: Timestamp) -> Vec<Operation> {
             position: 9,
             cred: cred.clone(),
             time,
+            replaced: None,
+            open: false,
         }),
         Operation::Unlink(operation::Unlink {
             dir: dir.clone(),
@@ -49,6 +51,7 @@ fn changes(file: &FileId, time: Timestamp) -> Vec<Operation> {
             open: true,
             cred: cred.clone(),
             time,
+            pending: None,
         }),
         Operation::Rename(operation::Rename {
             from_dir: dir.clone(),
@@ -61,6 +64,8 @@ fn changes(file: &FileId, time: Timestamp) -> Vec<Operation> {
             open: false,
             cred,
             time,
+            source: None,
+            replaced: None,
         }),
     ]
 }

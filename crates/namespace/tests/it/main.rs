@@ -6,6 +6,7 @@ mod ctime;
 mod extended;
 mod linux;
 mod locks;
+mod meant;
 mod monotone;
 mod names;
 mod opens;

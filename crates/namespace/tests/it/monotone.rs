@@ -84,7 +84,7 @@ fn the_random_operations_reach_everything() {
     let mut done = BTreeSet::new();
     let mut errors = BTreeSet::new();
     let mut state = 1u64;
-    for _ in 0..3000 {
+    for _ in 0..5000 {
         let mut byte = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 56) as u8
@@ -100,7 +100,7 @@ fn the_random_operations_reach_everything() {
             };
         });
     }
-    assert_eq!(done.len(), 21, "{done:?}");
+    assert_eq!(done.len(), 22, "{done:?}");
     let expected = "
         Access AccessDenied, Access Stale,
         Create AccessDenied, Create Exists, Create Invalid, Create NotDirectory, Create NotFound, Create NotPermitted,
@@ -112,7 +112,8 @@ fn the_random_operations_reach_everything() {
         Lookup AccessDenied, Lookup NotDirectory, Lookup NotFound, Publish Invalid, ReadLink Invalid,
         RemoveXattr AccessDenied, RemoveXattr NoAttribute, RemoveXattr NotPermitted,
         Rename AccessDenied, Rename Exists, Rename Invalid, Rename IsDirectory, Rename NotDirectory, Rename NotEmpty,
-        Rename NotFound, Rename NotPermitted,
+        Rename NotFound, Rename NotPermitted, Rename AnotherFile, Link AnotherFile, Unlink AnotherFile, Unlink Invalid,
+        Link IsDirectory, Find AccessDenied, Find NotDirectory, Find NotFound,
         SetAttributes AccessDenied, SetAttributes NotPermitted, SetAttributes NotSupported, SetAttributes Stale,
         SetXattr AccessDenied, SetXattr Exists, SetXattr Invalid, SetXattr NoAttribute, SetXattr NotPermitted,
         SetXattr NotSupported, Stat Stale,

@@ -3,7 +3,7 @@
 use crate::situation::{NOW, Situation, rows};
 use crate::tree::{Seen, at};
 use ident::FileId;
-use lease::{Field, Kind, Label, Lease, Open};
+use lease::{Field, Kind, Label, Lease, OpenModes};
 use namespace::{
     Answer, Effect, Error, FileKind, LINKS_MAX, Operation, Timestamp, Verdict, decide, operation,
 };
@@ -294,7 +294,7 @@ fn death_needs_to_know_that_nobody_else_has_it_open() {
     for (elsewhere, ends) in
         [(false, Effect::Death { file: f.clone() }), (true, Effect::Orphan { file: f.clone() })]
     {
-        s.tree.elsewhere = if elsewhere { [(f.clone(), Open::with([]))].into() } else { [].into() };
+        s.tree.elsewhere = if elsewhere { [(f.clone(), OpenModes::with([]))].into() } else { [].into() };
         let Verdict::Done { effects, .. } = decide(&closed, &Seen { tree: &s.tree, leases: &leases }) else {
             panic!()
         };

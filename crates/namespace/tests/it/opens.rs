@@ -4,7 +4,7 @@
 use crate::situation::Situation;
 use crate::tree::{Seen, at};
 use ident::FileId;
-use lease::{Field, Kind, Label, Lease, Mode, Open};
+use lease::{Field, Kind, Label, Lease, Mode, OpenModes};
 use namespace::{Answer, Cred, Effect, Error, Link, Operation, Verdict, decide, operation};
 
 const FILES: &str = "
@@ -22,11 +22,11 @@ fn user() -> Cred {
     Cred { uid: 1, gid: 1, ..Cred::default() }
 }
 
-fn deleting() -> Open {
-    Open::with([Mode::AccessDelete])
+fn deleting() -> OpenModes {
+    OpenModes::with([Mode::AccessDelete])
 }
 
-fn opening(file: &FileId, open: Open, own: Open) -> Operation {
+fn opening(file: &FileId, open: OpenModes, own: OpenModes) -> Operation {
     Operation::Open(operation::Open { file: file.clone(), mask: 0, open, own, cred: user() })
 }
 
@@ -45,8 +45,8 @@ fn a_conflict_is_known_by_one_other_value() {
     let s = Situation::new(FILES);
     let f = s.id("d/f");
     let mut tree = s.tree.clone();
-    tree.elsewhere.insert(f.clone(), Open::with([Mode::AccessRead, Mode::ExcludeWrite]));
-    let writing = opening(&f, Open::with([Mode::AccessRead, Mode::AccessWrite]), Open::CLOSED);
+    tree.elsewhere.insert(f.clone(), OpenModes::with([Mode::AccessRead, Mode::ExcludeWrite]));
+    let writing = opening(&f, OpenModes::with([Mode::AccessRead, Mode::AccessWrite]), OpenModes::CLOSED);
     let Verdict::Refused { error, evidence } = decide(&writing, &tree) else { panic!() };
     assert_eq!(error, Error::SharingViolation);
     let read = |field| Lease::new(f.clone(), field, Kind::Read);
@@ -60,10 +60,10 @@ fn a_conflict_is_known_by_one_other_value() {
 fn ones_own_handles_conflict_too() {
     let s = Situation::new(FILES);
     let f = s.id("d/f");
-    let excluding = Open::with([Mode::AccessRead, Mode::ExcludeRead]);
-    let refused = decide(&opening(&f, Open::posix(true, false), excluding), &s.tree);
+    let excluding = OpenModes::with([Mode::AccessRead, Mode::ExcludeRead]);
+    let refused = decide(&opening(&f, OpenModes::posix(true, false), excluding), &s.tree);
     assert!(matches!(refused, Verdict::Refused { error: Error::SharingViolation, .. }), "{refused:?}");
-    let done = decide(&opening(&f, Open::posix(false, true), excluding), &s.tree);
+    let done = decide(&opening(&f, OpenModes::posix(false, true), excluding), &s.tree);
     assert!(matches!(done, Verdict::Done { .. }), "{done:?}");
 }
 
@@ -71,7 +71,7 @@ fn ones_own_handles_conflict_too() {
 fn what_one_has_open_already_needs_no_leave() {
     let s = Situation::new(FILES);
     let f = s.id("d/f");
-    let open = Open::posix(true, false);
+    let open = OpenModes::posix(true, false);
     let leases = [
         Lease::new(f.clone(), Field::Attributes, Kind::Read),
         Lease::new(f.clone(), Field::Disposition, Kind::Read),
@@ -79,7 +79,7 @@ fn what_one_has_open_already_needs_no_leave() {
     ];
     let seen = Seen { tree: &s.tree, leases: &leases };
     assert!(matches!(decide(&opening(&f, open, open), &seen), Verdict::Done { .. }));
-    let Verdict::Unknown { wants } = decide(&opening(&f, open, Open::CLOSED), &seen) else { panic!() };
+    let Verdict::Unknown { wants } = decide(&opening(&f, open, OpenModes::CLOSED), &seen) else { panic!() };
     let touch = |field| Lease::new(f.clone(), field, Kind::Touch);
     assert_eq!(wants, [touch(Field::Handles), touch(Field::Mode(Mode::AccessRead))]);
 }
@@ -89,9 +89,9 @@ fn a_file_about_to_be_deleted_gets_no_more_handles() {
     let mut s = Situation::new(FILES);
     let (d, f) = (s.id("d"), s.id("d/f"));
     s.run(&setting(&f, Some(link(&d, "f")))).unwrap();
-    assert_eq!(s.run(&opening(&f, Open::with([]), Open::CLOSED)), Err(Error::DeletePending));
+    assert_eq!(s.run(&opening(&f, OpenModes::with([]), OpenModes::CLOSED)), Err(Error::DeletePending));
     s.run(&setting(&f, None)).unwrap();
-    assert_eq!(s.run(&opening(&f, Open::with([]), Open::CLOSED)), Ok(Answer::Nothing));
+    assert_eq!(s.run(&opening(&f, OpenModes::with([]), OpenModes::CLOSED)), Ok(Answer::Nothing));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn setting_the_disposition_asks_what_unlink_asks() {
     let mut s = Situation::new("d drwxr-xr-x 2:2\nd/f -rw-rw-rw- 1:1");
     let (d, f) = (s.id("d"), s.id("d/f"));
     assert_eq!(s.run(&setting(&f, Some(link(&d, "f")))), Err(Error::AccessDenied));
-    let (own, cred, time) = (Open::posix(true, true), Cred::default(), at(9));
+    let (own, cred, time) = (OpenModes::posix(true, true), Cred::default(), at(9));
     let unentitled =
         Operation::SetDisposition(operation::SetDisposition { file: f, link: None, own, cred, time });
     assert_eq!(s.run(&unentitled), Err(Error::AccessDenied));
@@ -127,7 +127,7 @@ fn the_last_close_deletes_what_is_to_be_deleted() {
     let dispose = Operation::Dispose(operation::Dispose { file: f.clone(), time: at(10) });
     assert_eq!(s.run(&dispose), Err(Error::Invalid), "nothing is pending");
     s.run(&setting(&f, Some(link(&d, "f")))).unwrap();
-    s.tree.elsewhere.insert(f.clone(), Open::with([]));
+    s.tree.elsewhere.insert(f.clone(), OpenModes::with([]));
     assert_eq!(s.run(&dispose), Err(Error::Invalid), "somebody else has it open");
     s.tree.elsewhere.clear();
     s.run(&dispose).unwrap();
@@ -151,6 +151,38 @@ fn the_disposition_follows_a_name_and_spares_others() {
     s.run(&Operation::Dispose(operation::Dispose { file: f.clone(), time: at(10) })).unwrap();
     assert_eq!(s.tree.files[&f].links.as_slice(), [link(&s.id("e"), "g")]);
     assert_eq!(s.tree.files[&f].disposition, None);
+}
+
+#[test]
+fn a_link_that_is_left_is_not_the_one_that_was_to_go() {
+    let dispose = |file: &FileId| Operation::Dispose(operation::Dispose { file: file.clone(), time: at(10) });
+    // The named link is gone before the last close: unlinked, or replaced by another file.
+    for text in ["1:1 unlink d/f open", "1:1 rename d/g d/f open"] {
+        let mut s = Situation::new(&format!("{FILES}    d/g -rw-rw-rw- 1:1"));
+        let (d, f) = (s.id("d"), s.id("d/f"));
+        s.run_text("1:1 link d/f e/h").unwrap();
+        s.run(&setting(&f, Some(link(&d, "f")))).unwrap();
+        s.run_text(text).unwrap();
+        s.run(&dispose(&f)).unwrap();
+        assert_eq!(s.tree.files[&f].links.as_slice(), [link(&s.id("e"), "h")], "{text}");
+        assert_eq!(s.tree.files[&f].disposition, None);
+        assert_eq!(s.id("e/h"), f);
+    }
+    // The other link is renamed: the named one goes.
+    let mut s = Situation::new(FILES);
+    let (d, f) = (s.id("d"), s.id("d/f"));
+    s.run_text("1:1 link d/f e/h").unwrap();
+    s.run(&setting(&f, Some(link(&d, "f")))).unwrap();
+    s.run_text("1:1 rename e/h e/i").unwrap();
+    s.run(&dispose(&f)).unwrap();
+    assert_eq!(s.tree.files[&f].links.as_slice(), [link(&s.id("e"), "i")]);
+    // Names change places: the deletion goes with the file, and with its link.
+    let mut s = Situation::new(&format!("{FILES}    e/g -rw-rw-rw- 1:1"));
+    let (d, f, g) = (s.id("d"), s.id("d/f"), s.id("e/g"));
+    s.run(&setting(&f, Some(link(&d, "f")))).unwrap();
+    s.run_text("1:1 exchange e/g d/f").unwrap();
+    s.run(&dispose(&f)).unwrap();
+    assert!(!s.tree.files.contains_key(&f) && s.id("d/f") == g);
 }
 
 #[test]

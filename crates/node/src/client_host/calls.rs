@@ -33,7 +33,7 @@ impl ClientHost {
                     answer(self.pieces.gather(self.copies(), parts).map(Response::Data));
                 }
             }
-            Ok(Reply::Passing(reply)) => answer(Ok(Response::Uncached(*reply))),
+            Ok(Reply::Uncached(reply)) => answer(Ok(Response::Uncached(*reply))),
             Ok(reply) => answer(Ok(Response::Reply(reply))),
             Err(error) => answer(Err(error)),
         }

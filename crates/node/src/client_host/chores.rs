@@ -34,7 +34,7 @@ impl ClientHost {
         loop {
             let chore = chores.lock().recv_timeout(STOP_LOOK);
             match chore {
-                Ok(Chore::Unneeded(shares)) => self.copies().let_go(&shares),
+                Ok(Chore::Unneeded(shares)) => self.copies().release(&shares),
                 Ok(Chore::Gather(parts, answer)) => {
                     answer(self.pieces.gather(self.copies(), parts).map(Response::Data));
                 }

@@ -24,7 +24,7 @@ use ident::ServerId;
 use lease::SessionId;
 use namespace::{Error, ShareId};
 use parking_lot::{Condvar, Mutex, RwLock};
-use revocations::Yield;
+use revocations::DueRevocation;
 use rustc_hash::FxHashMap;
 use share_hosts::{Copies, Pieces};
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,7 +53,7 @@ pub(crate) struct ClientHost {
     chores: Sender<Chore>,
     caches: RwLock<Vec<Arc<dyn CacheHolder>>>,
     tap: OnceLock<Tap>,
-    yields: Sender<Yield>,
+    revocations: Sender<DueRevocation>,
     stopping: AtomicBool,
     /// The server does not accept this machine any more.
     refused: AtomicBool,
@@ -103,7 +103,7 @@ struct Hosted {
 pub(crate) struct Queues {
     pub uploads: Receiver<Upload>,
     pub chores: Receiver<Chore>,
-    pub yields: Receiver<Yield>,
+    pub revocations: Receiver<DueRevocation>,
 }
 
 /// Work left to do once no lock is held.
@@ -112,7 +112,7 @@ struct After {
     answers: Vec<(Responder, Result<Reply, Error>)>,
     queries: Vec<ToServer>,
     invalidations: Vec<Invalidation>,
-    yields: Vec<Yield>,
+    revocations: Vec<DueRevocation>,
     /// The session is over, and another is needed.
     fenced: bool,
     /// The session of an earlier start is finished, and one of this start is needed.
@@ -129,7 +129,7 @@ impl ClientHost {
     ) -> (ClientHost, Queues) {
         let (to_upload, uploads) = channel();
         let (to_do, chores) = channel();
-        let (to_yield, yields) = channel();
+        let (to_revoke, revocations) = channel();
         let hosted = Hosted {
             client: Client::new(Settings::new(seed)),
             answers: BTreeMap::new(),
@@ -156,7 +156,7 @@ impl ClientHost {
             chores: to_do,
             caches: RwLock::new(Vec::new()),
             tap: OnceLock::new(),
-            yields: to_yield,
+            revocations: to_revoke,
             stopping: AtomicBool::new(false),
             refused: AtomicBool::new(false),
             salvage,
@@ -165,7 +165,7 @@ impl ClientHost {
             activity: Arc::new(Activity::new("fuse")),
             recalls: AtomicU64::new(0),
         };
-        (client_host, Queues { uploads, chores, yields })
+        (client_host, Queues { uploads, chores, revocations })
     }
 
     /// Gives the client host a reference to itself, and the access to shares. To be called once,
@@ -263,10 +263,10 @@ impl ClientHost {
                     self.salvaging.fetch_add(1, Ordering::SeqCst);
                     self.chore(Chore::Salvage(salvage));
                 }
-                Output::Yield { number, what, offered } => {
-                    after.yields.push(Yield { number, what, offered });
+                Output::Revoke { number, what, offered } => {
+                    after.revocations.push(DueRevocation { number, what, offered });
                 }
-                Output::Invalidate(invalidation) => after.invalidations.push(invalidation),
+                Output::RevokeUncovered(invalidation) => after.invalidations.push(invalidation),
             }
         }
     }
@@ -290,7 +290,7 @@ impl ClientHost {
                 cache.revoke_soon(after.invalidations.clone());
             }
         }
-        for Yield { number, what, offered } in after.yields {
+        for DueRevocation { number, what, offered } in after.revocations {
             // Invalidating the kernel's caches takes time. A separate thread does it, so that no
             // request waits.
             let caches = self.caches.read().clone();
@@ -298,9 +298,9 @@ impl ClientHost {
             let uncached: Option<Vec<_>> = of_all(&what).chain(of_all(&offered)).collect();
             match uncached {
                 Some(seals) => {
-                    self.yielded(number, BTreeSet::new(), seals).into_iter().for_each(|again| again());
+                    self.revoked(number, BTreeSet::new(), seals).into_iter().for_each(|again| again());
                 }
-                None => _ = self.yields.send(Yield { number, what, offered }),
+                None => _ = self.revocations.send(DueRevocation { number, what, offered }),
             }
         }
         for (answer, result) in after.answers {

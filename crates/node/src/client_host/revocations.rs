@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::mpsc::Receiver;
 
 /// Front-door caches to revoke before leases are released.
-pub(crate) struct Yield {
+pub(crate) struct DueRevocation {
     pub(super) number: u64,
     pub(super) what: Vec<Invalidation>,
     pub(super) offered: Vec<Invalidation>,
@@ -19,10 +19,10 @@ pub(crate) struct Yield {
 impl ClientHost {
     /// Revokes recalled content from front doors, until the machine stops. Several threads do this,
     /// so that a kernel slow to invalidate delays no other recall.
-    pub(crate) fn revoke(&self, yields: &Mutex<Receiver<Yield>>) {
+    pub(crate) fn revoke(&self, revocations: &Mutex<Receiver<DueRevocation>>) {
         while !self.is_stopping() {
-            let next = yields.lock().recv_timeout(STOP_LOOK);
-            let Ok(Yield { number, what, offered }) = next else { continue };
+            let next = revocations.lock().recv_timeout(STOP_LOOK);
+            let Ok(DueRevocation { number, what, offered }) = next else { continue };
             let caches = self.caches.read().clone();
             let (mut seals, mut kept) = (Vec::new(), BTreeSet::new());
             for cache in &caches {
@@ -30,13 +30,13 @@ impl ClientHost {
                 seals.push(revocation.seal);
                 kept.extend(revocation.kept);
             }
-            self.yielded(number, kept, seals).into_iter().for_each(|again| again());
+            self.revoked(number, kept, seals).into_iter().for_each(|again| again());
         }
     }
 
     /// Trap: a call from here on is answered under no lease that is released here. So its response
     /// must not be revoked: the kernel would disregard a response that it is just receiving.
-    pub(super) fn yielded<'a>(
+    pub(super) fn revoked<'a>(
         &self,
         number: u64,
         kept: BTreeSet<FileId>,
@@ -45,7 +45,7 @@ impl ClientHost {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         let again = seals.into_iter().map(|seal| seal()).collect();
-        self.input(&mut hosted, Input::Yielded { number, kept }, &mut after);
+        self.input(&mut hosted, Input::Revoked { number, kept }, &mut after);
         self.changed.notify_all();
         drop(hosted);
         self.finish(after, false);
@@ -96,7 +96,7 @@ mod tests {
         client_host.register_cache(slow.clone());
         for number in [u64::MAX - 1, u64::MAX] {
             let what = vec![Invalidation::Everything];
-            client_host.yields.send(Yield { number, what, offered: Vec::new() }).unwrap();
+            client_host.revocations.send(DueRevocation { number, what, offered: Vec::new() }).unwrap();
         }
         let deadline = Instant::now() + Duration::from_secs(120);
         let mut begun = slow.begun.lock();

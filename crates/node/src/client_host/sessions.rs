@@ -38,7 +38,7 @@ impl Hosted {
     /// over: no later message of that server builds on the forgotten part.
     fn unless_forgotten(&self, message: ToClient) -> ToClient {
         match message {
-            ToClient::Resumed { through, .. } if through < self.client.acknowledged(ServerId::ROOT) => {
+            ToClient::Resumed { up_to, .. } if up_to < self.client.acknowledged(ServerId::ROOT) => {
                 tracing::error!(
                     "the server has forgotten what it had acknowledged: its disk may be an older copy; what it lacks is kept: leasehold salvage list"
                 );
@@ -134,6 +134,9 @@ impl ClientHost {
         }
         self.input(&mut hosted, Input::Message(ServerId::ROOT, ToClient::Fenced), &mut after);
         let answers = std::mem::take(&mut hosted.answers);
+        // No call begins again of which the program hears below that it has failed.
+        let mut unheard = Vec::new();
+        answers.keys().for_each(|ticket| _ = hosted.client.cancel(*ticket, &mut unheard));
         hosted.session = None;
         self.changed.notify_all();
         drop(hosted);

@@ -3,7 +3,7 @@
 
 use super::Membership;
 use crate::error::{MachineError, in_words};
-use data_dir::{Cluster, DataError, Identity, quarantine, remove_server};
+use data_dir::{DataError, Identity, quarantine, remove_server};
 use net::{CertificateError, LeaderError, ask_to_serve, tell_ready};
 use raft::stop;
 use std::path::Path;
@@ -55,11 +55,25 @@ impl Membership {
         // The state of an earlier member on this machine does not belong to the new one.
         discard(&self.dir)?;
         credentials.take(certificate, authority)?;
-        let before = Cluster::of(&self.dir)?.unwrap_or_default();
-        let serving = self.serve(member, before.listens);
-        let serving = serving.map_err(|error| ServeError::Machine(Box::new(error)))?;
+        let served = self.serve_as(member);
+        if served.is_err() {
+            // The next attempt gets another number, and the state of this one is worth nothing.
+            discard(&self.dir)?;
+        }
+        served
+    }
+
+    fn serve_as(&self, member: u64) -> Result<(), ServeError> {
+        let listened = self.cluster.known().and_then(|cluster| cluster.listens);
+        let serving = self.serve(member, listened);
+        let mut serving = serving.map_err(|error| ServeError::Machine(Box::new(error)))?;
         let listens = serving.listener.as_ref().map(|listener| listener.address());
-        Cluster { member: Some(member), listens, ..before }.keep(&self.dir)?;
+        // A machine that ends notes nothing any more.
+        if let Err(error) = self.cluster.serves(member, listens) {
+            self.client_host.copies().set_here(None);
+            serving.end();
+            return Err(error.into());
+        }
         *self.serving.lock() = Some(serving);
         Ok(())
     }
@@ -88,16 +102,16 @@ impl Membership {
 
     /// Stops being a server: the other servers have removed this one.
     pub(super) fn retire(&self) {
+        if self.stopping.load(SeqCst) {
+            // The next start hears of it again.
+            return;
+        }
         let Some(mut serving) = self.serving.lock().take() else { return };
         tracing::warn!("this machine is no server any more");
         self.client_host.copies().set_here(None);
         serving.end();
         let addresses = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
-        let kept = Cluster::of(&self.dir).and_then(|before| {
-            let name = before.and_then(|before| before.name);
-            Cluster { addresses, name, ..Cluster::default() }.keep(&self.dir)?;
-            discard(&self.dir)
-        });
+        let kept = self.cluster.retired(addresses).and_then(|()| discard(&self.dir));
         let kept = kept.map_err(CertificateError::from);
         let kept = kept.and_then(|()| self.credentials().and_then(|credentials| credentials.retire()));
         if let Err(error) = kept {
@@ -121,7 +135,24 @@ impl Membership {
         drop(serving);
         match self.quarantine_server(why) {
             Ok(()) => self.serve_again(),
+            // The next start finds the same.
+            Err(DataError::Ends { .. }) => {}
             Err(error) => stop(&error),
+        }
+    }
+
+    /// Becomes a server again: the others list this one, which has no state and does not know of a
+    /// loss.
+    pub(super) fn serve_anew(&self) {
+        if self.serving.lock().is_some() || self.stopping.load(SeqCst) {
+            return;
+        }
+        match self.quarantine_server("the other servers list this machine as one, and it did not serve") {
+            Ok(()) => self.serve_again(),
+            Err(error) => tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "this machine cannot become the server that the others list"
+            ),
         }
     }
 
@@ -139,12 +170,9 @@ impl Membership {
     /// Moves this server's state into quarantine, for people to look at, and notes that the machine
     /// is to become a server again.
     pub(super) fn quarantine_server(&self, why: &str) -> Result<(), DataError> {
-        let mut now = Cluster { member: None, again: true, ..Cluster::of(&self.dir)?.unwrap_or_default() };
-        if let (true, Some((link, _))) = (now.addresses.is_empty(), &*self.link.lock()) {
-            now.addresses = link.addresses();
-        }
+        let addresses = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
         // This comes first: without its state the machine must not act as the former member.
-        now.keep(&self.dir)?;
+        self.cluster.lost(addresses)?;
         Identity::change(&self.dir, |known| known.serves = None)?;
         let quarantine = quarantine::put(&self.dir, why)?;
         tracing::error!(
@@ -183,10 +211,7 @@ impl Membership {
         self.try_to_serve()?;
         let told = self.tell_leader();
         match &told {
-            Ok(()) => {
-                let now = Cluster::of(&self.dir)?.unwrap_or_default();
-                Cluster { again: false, ..now }.keep(&self.dir)?;
-            }
+            Ok(()) => self.cluster.recovered()?,
             // The member's new number may be void already: another server leads now, and has not
             // heard of it.
             Err(_) => {

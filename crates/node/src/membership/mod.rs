@@ -1,27 +1,26 @@
 //! A machine's part in its cluster: whether it is a server, and how its client reaches the leader.
 
+mod beginning;
 mod changes;
 mod role;
 mod serving;
 
 use crate::client_host::ClientHost;
-use crate::cluster::reachable_at;
-use crate::error::{MachineError, in_words};
+use crate::cluster::{own_addresses, reachable_at};
+use crate::error::MachineError;
 use crate::server::{Server, servers};
 use crate::settings::MachineSettings;
 use crate::upstream::Upstream;
-use data_dir::{Cluster, DataError, Identity, lacks_server, missing};
-use directory::Input;
+use data_dir::{ClusterFile, DataError, Identity, ServerNews};
 use net::{
     CertificateError, CredentialStore, Listener, NetThread, Places, RoundTrips, ServerLink, ServerLinkStatus,
     SessionClient,
 };
-use os::utc_secs;
 use parking_lot::Mutex;
-use raft::{FOUNDER, Standing};
-use role::{Change, RoleKnowledge};
-use serving::{Serving, alone};
-use share_hosts::{Peers, SharesError};
+use raft::Standing;
+use role::{RoleChange, RoleKnowledge};
+use serving::Serving;
+use share_hosts::Peers;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, OnceLock, Weak};
@@ -29,8 +28,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::oneshot::error::TryRecvError;
 use wire::{MachineId, ServerAt};
 
-/// The number of addresses kept of an only server, which may move again and again.
-const ADDRESSES_MAX: usize = 8;
 /// How long an end waits at most for another server to lead.
 const HAND_OVER: Duration = Duration::from_secs(3);
 /// How often it looks.
@@ -44,6 +41,7 @@ pub(crate) type Answers = fn(&Membership, &str, &mut dyn FnMut(Vec<u8>));
 pub(crate) struct Membership {
     me: Weak<Membership>,
     dir: PathBuf,
+    cluster: ClusterFile,
     machine: MachineId,
     settings: MachineSettings,
     answers: Answers,
@@ -58,13 +56,15 @@ pub(crate) struct Membership {
     mounted_on: OnceLock<PathBuf>,
     /// Held by a thread that changes the machine's part.
     changing: Mutex<()>,
+    /// The servers last listed this machine as one of them.
+    listed: AtomicBool,
     stopping: AtomicBool,
 }
 
 impl Membership {
-    /// Makes the membership of the machine in `dir`, whose client is `client_host`.
+    /// Makes the membership of the machine that `cluster` is of, whose client is `client_host`.
     pub(crate) fn new(
-        dir: PathBuf,
+        (dir, cluster): (PathBuf, ClusterFile),
         machine: MachineId,
         (settings, answers): (MachineSettings, Answers),
         client_host: Arc<ClientHost>,
@@ -73,6 +73,7 @@ impl Membership {
         Arc::new_cyclic(|me| Membership {
             me: me.clone(),
             dir,
+            cluster,
             machine,
             places: Arc::new(Places::new(settings.at.clone())),
             settings,
@@ -84,68 +85,9 @@ impl Membership {
             link: Mutex::new(None),
             mounted_on: OnceLock::new(),
             changing: Mutex::default(),
+            listed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
         })
-    }
-
-    /// Begins the part that the data directory names: a cluster of its own, a server among others,
-    /// or a client only.
-    pub(crate) fn begin(&self) -> Result<(), MachineError> {
-        let _changing = self.changing.lock();
-        match Cluster::of(&self.dir)? {
-            None => {
-                if Identity::of(&self.dir)?.serves.is_some()
-                    && let Some(what) = lacks_server(&self.dir)
-                {
-                    return Err(missing(&self.dir, &what).into());
-                }
-                let serving = self.serve(FOUNDER, None).map_err(alone)?;
-                let standing = serving.server.group().standing();
-                if self.settings.accepts_older && standing.alone {
-                    // This counts as a restored backup: machines that are still up know later
-                    // states.
-                    serving.server.group().propose(Input::Restored { at: utc_secs() });
-                    Identity::change(&self.dir, |known| known.older = false)?;
-                }
-                if standing.alone {
-                    self.client_host.connect(Upstream::Here(Arc::downgrade(&serving.server)));
-                }
-                *self.serving.lock() = Some(serving);
-                self.stands(&standing);
-            }
-            Some(Cluster { addresses, member, again, listens, .. }) => {
-                let (mut again, mut member) = (again, member);
-                let serves = Identity::of(&self.dir)?.serves;
-                if let Some(what) = lacks_server(&self.dir).filter(|_| serves.is_some() && member == serves) {
-                    // The other servers have that state. The promises that this member made are
-                    // lost.
-                    self.quarantine_server(&format!("{what} is missing, or empty"))?;
-                    (again, member) = (true, None);
-                }
-                if again && member.is_none() && self.dir.join("server").exists() {
-                    self.quarantine_server(
-                        "it was found damaged, and the machine stopped before it was put aside",
-                    )?;
-                }
-                if let (None, Some(content)) = (member, &self.settings.shares.content) {
-                    // The server that this machine may become later keeps its content there,
-                    // however it is started then.
-                    shares::remember(&self.dir.join("shares"), content).map_err(SharesError::from)?;
-                }
-                match member.map(|member| self.serve(member, listens)).transpose() {
-                    Err(error) if error.is_damage() => {
-                        self.quarantine_server(&in_words(&error))?;
-                        again = true;
-                    }
-                    serving => *self.serving.lock() = serving?,
-                }
-                self.connect(addresses)?;
-                if again {
-                    self.change(Membership::serve_again);
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Answers a request of people that another server passes on. Blocks.
@@ -163,7 +105,7 @@ impl Membership {
         if let Some(server) = self.server() {
             return server.name_of(self.machine);
         }
-        Cluster::of(&self.dir).ok().flatten().and_then(|cluster| cluster.name).unwrap_or_default()
+        self.cluster.known().and_then(|cluster| cluster.name).unwrap_or_default()
     }
 
     /// The path at which the file system is mounted.
@@ -277,7 +219,7 @@ impl Membership {
         }
         // The machine's own server may be the leader, at an address that no other machine knows
         // yet.
-        let own = self.addresses().unwrap_or_default();
+        let own = self.listener().map(|listener| own_addresses(listener.address())).unwrap_or_default();
         let client_host: Arc<dyn SessionClient> = self.client_host.clone();
         let membership = self.me.clone();
         let later = Box::new(move |incarnation| {
@@ -322,18 +264,24 @@ impl Membership {
     /// Takes in the leader's list of servers, and whether this machine is to become one. Runs on
     /// the link's thread.
     fn hear(&self, servers: Vec<ServerAt>, serve: bool) {
+        if self.stopping.load(SeqCst) {
+            return;
+        }
         self.place(&servers);
-        let member = self.serving.lock().as_ref().map(|serving| serving.member);
-        if let Err(error) = self.remember(&servers, member) {
+        if let Err(error) = self.remember(&servers) {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "where the servers are could not be kept"
             );
         }
         let own = servers.iter().find(|server| server.machine == self.machine);
+        self.listed.store(own.is_some(), SeqCst);
+        // Trap: a lock taken within the expression below would last until its end, and `addresses`
+        // takes the same one.
+        let serves = self.server().is_some();
         let known = RoleKnowledge {
-            serves: member.is_some(),
-            again: Cluster::of(&self.dir).is_ok_and(|of| of.is_some_and(|cluster| cluster.again)),
+            serves,
+            again: self.cluster.serves_again(),
             chosen: serve,
             servers: !servers.is_empty(),
             listed: own.is_some(),
@@ -342,9 +290,10 @@ impl Membership {
         };
         let change: fn(&Membership) = match known.demands() {
             None => return,
-            Some(Change::BeginToServe) => Membership::begin_to_serve,
-            Some(Change::Retire) => Membership::retire,
-            Some(Change::Announce) => Membership::announce,
+            Some(RoleChange::BeginToServe) => Membership::begin_to_serve,
+            Some(RoleChange::ServeAnew) => Membership::serve_anew,
+            Some(RoleChange::Retire) => Membership::retire,
+            Some(RoleChange::Announce) => Membership::announce,
         };
         // A change skipped now follows the next greeting.
         if self.changing.try_lock().is_some() {
@@ -366,30 +315,21 @@ impl Membership {
         }
     }
 
-    /// Keeps the servers' addresses for the next start. The founder needs them only if there are
-    /// other servers, in case it has lost its state.
-    fn remember(&self, servers: &[ServerAt], member: Option<u64>) -> Result<(), DataError> {
-        let before = match Cluster::of(&self.dir)? {
-            Some(_) if member == Some(FOUNDER) && servers.len() == 1 => return Cluster::forget(&self.dir),
-            None if servers.len() < 2 => return Ok(()),
-            before => before.unwrap_or_default(),
-        };
-        let mut addresses: Vec<String> = servers.iter().flat_map(|server| server.addresses.clone()).collect();
-        if addresses.is_empty() {
-            // The only server names no address, and may have moved to the address by which it was
-            // called.
-            addresses.clone_from(&before.addresses);
-            let called = self.leader();
-            if !addresses.contains(&called) {
-                addresses.insert(0, called);
-                addresses.truncate(ADDRESSES_MAX);
-            }
-        }
-        // A machine keeps its name when it joins. The founder may lose the rows that hold its own
-        // name.
-        let name = before.name.clone().or_else(|| self.server().map(|own| own.name_of(self.machine)));
-        let now = Cluster { addresses, member, name, ..before.clone() };
-        if now == before { Ok(()) } else { now.keep(&self.dir) }
+    /// Keeps the servers' addresses for the next start. The news are found before the file's
+    /// owner takes them in, so that no lock is held for another one.
+    fn remember(&self, servers: &[ServerAt]) -> Result<(), DataError> {
+        let name = self.server().map(|own| own.name_of(self.machine));
+        self.cluster.heard(ServerNews {
+            servers: servers.iter().map(|server| server.addresses.clone()).collect(),
+            only_here: matches!(servers, [only] if only.machine == self.machine),
+            called: self.leader(),
+            name,
+        })
+    }
+
+    /// Whether the servers list this machine as one of them, and its server does not run.
+    pub(crate) fn lacks_its_server(&self) -> bool {
+        self.listed.load(SeqCst) && self.serving.lock().is_none()
     }
 
     /// The address of the link's server, which is the leader.
@@ -400,6 +340,7 @@ impl Membership {
     /// Stops answering calls, and begins nothing new.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, SeqCst);
+        self.cluster.close();
         self.peers.stop();
         if let Some(serving) = &*self.serving.lock() {
             serving.server.stop();
@@ -419,13 +360,16 @@ impl Membership {
         }
     }
 
-    /// Ends everything in order.
+    /// Ends everything in order. From the beginning of the end on, nothing changes what the machine
+    /// is at its next start.
     pub(crate) fn end(&self) {
+        self.stopping.store(true, SeqCst);
+        self.cluster.close();
         self.hand_over();
         self.stop();
-        if let Some(serving) = &mut *self.serving.lock() {
-            serving.listener = None;
-        }
+        // Each of these ends threads, which may want the lock.
+        let listener = self.serving.lock().as_mut().and_then(|serving| serving.listener.take());
+        drop(listener);
         let connection = self.link.lock().take();
         drop(connection);
         let serving = self.serving.lock().take();

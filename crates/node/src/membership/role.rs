@@ -19,9 +19,11 @@ pub(super) struct RoleKnowledge {
 
 /// A change of a machine's part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum RoleChange {
     /// It becomes a server.
     BeginToServe,
+    /// It becomes a server again: the others list it, and it does not know of that.
+    ServeAnew,
     /// It stops being a server: the others have removed it.
     Retire,
     /// It reports where its server is.
@@ -30,13 +32,14 @@ pub(super) enum Change {
 
 impl RoleKnowledge {
     /// The change that follows, if any.
-    pub(super) fn demands(self) -> Option<Change> {
+    pub(super) fn demands(self) -> Option<RoleChange> {
         let RoleKnowledge { serves, again, chosen, servers, listed, moved } = self;
         match (serves, again) {
-            (false, _) => chosen.then_some(Change::BeginToServe),
+            (false, _) if chosen => Some(RoleChange::BeginToServe),
+            (false, again) => (listed && !again).then_some(RoleChange::ServeAnew),
             (true, true) => None,
-            (true, false) if !listed && !chosen => servers.then_some(Change::Retire),
-            (true, false) => (moved || !listed).then_some(Change::Announce),
+            (true, false) if !listed && !chosen => servers.then_some(RoleChange::Retire),
+            (true, false) => (moved || !listed).then_some(RoleChange::Announce),
         }
     }
 }
@@ -49,12 +52,14 @@ mod tests {
     fn a_machine_serves_once_it_is_chosen_and_until_it_is_removed() {
         let (machine, listed) = (RoleKnowledge { servers: true, ..RoleKnowledge::default() }, true);
         assert_eq!(machine.demands(), None);
-        assert_eq!(RoleKnowledge { chosen: true, ..machine }.demands(), Some(Change::BeginToServe));
+        assert_eq!(RoleKnowledge { chosen: true, ..machine }.demands(), Some(RoleChange::BeginToServe));
+        assert_eq!(RoleKnowledge { listed, ..machine }.demands(), Some(RoleChange::ServeAnew));
+        assert_eq!(RoleKnowledge { listed, again: true, ..machine }.demands(), None, "it is at it");
         let server = RoleKnowledge { serves: true, ..machine };
-        assert_eq!(RoleKnowledge { chosen: true, ..server }.demands(), Some(Change::Announce));
+        assert_eq!(RoleKnowledge { chosen: true, ..server }.demands(), Some(RoleChange::Announce));
         assert_eq!(RoleKnowledge { listed, ..server }.demands(), None);
-        assert_eq!(RoleKnowledge { listed, moved: true, ..server }.demands(), Some(Change::Announce));
-        assert_eq!(server.demands(), Some(Change::Retire));
+        assert_eq!(RoleKnowledge { listed, moved: true, ..server }.demands(), Some(RoleChange::Announce));
+        assert_eq!(server.demands(), Some(RoleChange::Retire));
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use super::Membership;
 use crate::callers::listen;
 use crate::cluster::reachable_at;
-use crate::error::{MachineError, in_words, thread};
+use crate::error::{MachineError, failed, in_words, thread};
 use crate::members::MemberNet;
 use crate::receipts::Receipts;
 use crate::routes::LocalClient;
 use crate::server::Server;
 use crate::settings::Listen;
+use admin::{ControlRefusal, RequestWork};
 use data_dir::{DataError, Identity, MARK, Placed, io, missing};
 use net::{Authority, CredentialStore, Listener};
 use os::{STOP_LOOK, private};
@@ -33,20 +34,20 @@ pub(super) struct Serving {
 impl Membership {
     /// Starts to listen for other machines if this server does not yet, and returns the listener. A
     /// server that is alone needs none until a machine is invited.
-    pub(crate) fn begin_to_listen(&self) -> Result<Arc<Listener>, String> {
-        let words = |error: &dyn std::error::Error| in_words(error);
-        let credentials = self.credentials().map_err(|error| words(&error))?;
+    pub(crate) fn begin_to_listen(&self) -> Result<Arc<Listener>, ControlRefusal> {
+        let failed = |error: &dyn std::error::Error| failed(RequestWork::Listening, error);
+        let credentials = self.credentials().map_err(|error| failed(&error))?;
         let mut serving = self.serving.lock();
-        let serving = serving.as_mut().ok_or("this machine has no server")?;
+        let serving = serving.as_mut().ok_or(ControlRefusal::ServerGone)?;
         if serving.listener.is_none() {
-            let listener = self.listen(serving, None, credentials).map_err(|error| words(&error))?;
+            let listener = self.listen(serving, None, credentials).map_err(|error| failed(&error))?;
             if let Some(listener) = &listener {
                 serving.server.group().listens_at(reachable_at(listener.address()));
             }
             serving.listener = listener;
         }
         let listens = serving.listener.clone();
-        listens.ok_or_else(|| "this machine does not listen: start it with --listen ADDRESS:PORT".to_owned())
+        listens.ok_or(ControlRefusal::NotListening)
     }
 
     /// Starts the server `member`, which listened at `listened` before.

@@ -1,9 +1,9 @@
 //! Shares that nothing needs any more: which of them go now, and what keeps the rest.
 
 use super::leases::LeaseNames;
-use super::words;
+use super::unread;
 use crate::server::Server;
-use admin::{DeletionReport, GarbageReport, KeptBy, KeptShares};
+use admin::{ControlProgress, ControlRefusal, DeletionReport, GarbageReport, KeptBy, KeptShares};
 use os::STOP_LOOK;
 use share_hosts::{PassProcess, ShareHost, StoreReport, Sum};
 use shares::{AccountId, DatabaseError, ShareLease, State, StoredShare};
@@ -18,17 +18,17 @@ const STEP: usize = 1000;
 pub(super) fn collect(
     server: &Server,
     dry_run: bool,
-    progress: &mut dyn FnMut(&str),
-) -> Result<GarbageReport, String> {
+    progress: &mut dyn FnMut(&ControlProgress),
+) -> Result<GarbageReport, ControlRefusal> {
     let store = server.shares().server();
-    let before = store.stored().map_err(words)?;
+    let before = store.stored().map_err(unread)?;
     if !dry_run {
         look_through(server, progress)?;
-        store.expire().map_err(words)?;
-        store.reap().map_err(words)?;
+        store.expire().map_err(unread)?;
+        store.reap().map_err(unread)?;
     }
-    let after = store.stored().map_err(words)?;
-    let mut report = sort(server).map_err(words)?;
+    let after = store.stored().map_err(unread)?;
+    let mut report = sort(server).map_err(unread)?;
     report.gone = Sum {
         shares: before.shares.saturating_sub(after.shares),
         bytes: before.bytes.saturating_sub(after.bytes),
@@ -38,17 +38,17 @@ pub(super) fn collect(
 
 /// Has the share host compare all references, so that it releases the shares that nothing refers
 /// to.
-fn look_through(server: &Server, progress: &mut dyn FnMut(&str)) -> Result<(), String> {
+fn look_through(server: &Server, progress: &mut dyn FnMut(&ControlProgress)) -> Result<(), ControlRefusal> {
     let (share_host, store) = (server.share_host(), server.shares().server());
     let begun = store.now();
     share_host.compare();
     while store.vouched().is_none_or(|at| at < begun) {
         if share_host.is_stopping() {
-            return Err("this machine is being stopped".to_owned());
+            return Err(ControlRefusal::Stopping);
         }
         progress(match share_host.is_held() {
-            true => "a backup is being made; until it is, nothing that it may need goes",
-            false => "looking through what files refer to",
+            true => &ControlProgress::Held,
+            false => &ControlProgress::Comparing,
         });
         std::thread::sleep(STOP_LOOK);
     }

@@ -7,8 +7,9 @@ mod leases;
 mod parcel;
 mod report;
 
+use crate::error::failed;
 use crate::server::Server;
-use admin::{ParcelReport, SharesRequest};
+use admin::{ControlProgress, ControlRefusal, ParcelReport, RequestWork, SharesRequest};
 use namespace::ShareId;
 use serde::Serialize;
 use serde_json::Value;
@@ -19,18 +20,18 @@ use std::path::Path;
 pub(crate) fn reply(
     server: &Server,
     request: SharesRequest,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Value, String> {
+    progress: &mut dyn FnMut(&ControlProgress),
+) -> Result<Value, ControlRefusal> {
     let store = server.shares().server();
     match request {
         SharesRequest::Status => value(&report::all(server)),
-        SharesRequest::Usage => value(&leases::usage(server).map_err(words)?),
+        SharesRequest::Usage => value(&leases::usage(server).map_err(unread)?),
         SharesRequest::Leases(which) => {
             let shares = which_shares(server, &[which])?;
-            value(&leases::of(server, &shares).map_err(words)?)
+            value(&leases::of(server, &shares).map_err(unread)?)
         }
         SharesRequest::Collect { dry_run } => value(&garbage::collect(server, dry_run, progress)?),
-        SharesRequest::Deletion => value(&garbage::standing(server.share_host()).map_err(words)?),
+        SharesRequest::Deletion => value(&garbage::standing(server.share_host()).map_err(unread)?),
         SharesRequest::Export { file, which } => {
             let shares = if which.is_empty() { None } else { Some(which_shares(server, &which)?) };
             let of_others = |share: &ShareId| parcel::fetch(server.share_host(), share);
@@ -44,8 +45,8 @@ pub(crate) fn reply(
             value(&accounts::sweep(store, &account, since)?)
         }
         SharesRequest::Discover => {
-            store.discover().map_err(words)?;
-            value(&Sum::from(store.stored().map_err(words)?))
+            store.discover().map_err(unread)?;
+            value(&Sum::from(store.stored().map_err(unread)?))
         }
     }
 }
@@ -56,19 +57,16 @@ pub(crate) fn export_alone(
     store: &Shares,
     file: &Path,
     which: &[String],
-    progress: &mut dyn FnMut(&str),
-) -> Result<ParcelReport, String> {
-    let of_name = |name: &String| {
-        share_of(name).ok_or_else(|| {
-            format!("{name} is no share, which has 32 hexadecimal digits; files have paths only while the machine is up")
-        })
-    };
+    progress: &mut dyn FnMut(&ControlProgress),
+) -> Result<ParcelReport, ControlRefusal> {
+    let of_name =
+        |name: &String| share_of(name).ok_or_else(|| ControlRefusal::NoShare { name: name.clone() });
     let named = which.iter().map(of_name).collect::<Result<Vec<_>, _>>()?;
     parcel::export(store, |_| None, file, (!which.is_empty()).then_some(named), progress)
 }
 
 /// The shares that `which` names: shares by their names, and shares of files by their paths.
-fn which_shares(server: &Server, which: &[String]) -> Result<Vec<ShareId>, String> {
+fn which_shares(server: &Server, which: &[String]) -> Result<Vec<ShareId>, ControlRefusal> {
     let mut shares = Vec::new();
     for name in which {
         match share_of(name) {
@@ -77,11 +75,8 @@ fn which_shares(server: &Server, which: &[String]) -> Result<Vec<ShareId>, Strin
                 let below = |path: &[u8]| {
                     server.group().query(|directory, store| directory.shares_below(store, path))
                 };
-                let below = below(name.as_bytes()).ok_or_else(|| {
-                    format!(
-                        "{name} is neither a share, which has 32 hexadecimal digits, nor a file (paths begin at the root of the file system)"
-                    )
-                })?;
+                let below = below(name.as_bytes());
+                let below = below.ok_or_else(|| ControlRefusal::NoShareOrFile { name: name.clone() })?;
                 shares.extend(below.iter().flat_map(ShareId::kept_as));
             }
         }
@@ -92,8 +87,8 @@ fn which_shares(server: &Server, which: &[String]) -> Result<Vec<ShareId>, Strin
 }
 
 /// Turns an answer into JSON for the asker.
-pub(crate) fn value(answer: &impl Serialize) -> Result<Value, String> {
-    serde_json::to_value(answer).map_err(|error| error.to_string())
+pub(crate) fn value(answer: &impl Serialize) -> Result<Value, ControlRefusal> {
+    serde_json::to_value(answer).map_err(|error| failed(RequestWork::Answering, &error))
 }
 
 /// Parses the name of a share: 32 hexadecimal digits.
@@ -103,9 +98,9 @@ pub fn share_of(name: &str) -> Option<ShareId> {
     Some(ShareId(number.to_be_bytes()))
 }
 
-/// The text of an error with all its causes.
-fn words(error: impl std::error::Error) -> String {
-    crate::error::in_words(&error)
+/// The refusal because the share server reports an error of its own.
+fn unread(error: impl std::error::Error) -> ControlRefusal {
+    failed(RequestWork::UsingShares, &error)
 }
 
 #[cfg(test)]

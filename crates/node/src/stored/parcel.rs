@@ -6,12 +6,11 @@
 //! leases that the cluster's files and keys had on it. Leases of sessions stay behind: an upload
 //! that nothing refers to is for its session alone.
 
-use super::words;
+use super::unread;
 use crate::server::Server;
-use admin::{ParcelFault, ParcelReport};
+use admin::{ControlProgress, ControlRefusal, ParcelFault, ParcelReport};
 use backup::hash_chain::{self, ChainError};
 use bytes::Bytes;
-use figures::size;
 use namespace::ShareId;
 use os::private;
 use serde::{Deserialize, Serialize};
@@ -78,24 +77,24 @@ pub(super) fn export(
     of_others: impl Fn(&ShareId) -> Option<Bytes>,
     file: &Path,
     which: Option<Vec<ShareId>>,
-    progress: &mut dyn FnMut(&str),
-) -> Result<ParcelReport, String> {
-    let wrong = |error: std::io::Error| format!("{}: {error}", file.display());
+    progress: &mut dyn FnMut(&ControlProgress),
+) -> Result<ParcelReport, ControlRefusal> {
+    let wrong = |error: std::io::Error| wrong(file, &error);
     if file.exists() {
-        return Err(format!("{} is there already", file.display()));
+        return Err(ControlRefusal::Exists { file: file.display().to_string() });
     }
     let which = match which {
         Some(which) => which,
-        None => stored(store).map_err(words)?,
+        None => stored(store).map_err(unread)?,
     };
     let new = file.with_added_extension("new");
     let out = private::options().write(true).create(true).truncate(true).open(&new);
     let out = BufWriter::with_capacity(1 << 20, out.map_err(wrong)?);
     let mut writer = hash_chain::Writer::new(out, MAGIC, FORMAT).map_err(wrong)?;
     let mut report = ParcelReport { file: file.display().to_string(), ..ParcelReport::default() };
-    let holders = holders(store).map_err(words)?;
+    let holders = holders(store).map_err(unread)?;
     for share in which {
-        match parcelled(store, &of_others, &holders, share).map_err(words)? {
+        match parcelled(store, &of_others, &holders, share).map_err(unread)? {
             Some(parcelled) => {
                 report.shares += 1;
                 report.bytes += parcelled.body.len() as u64;
@@ -105,7 +104,7 @@ pub(super) fn export(
             None => report.faults.push(ParcelFault::Missing { share: share.to_string() }),
         }
         if report.shares.is_multiple_of(PROGRESS_EVERY) {
-            progress(&format!("{} shares, {}", report.shares, size(report.bytes)));
+            progress(&ControlProgress::Parcelled { shares: report.shares, bytes: report.bytes });
         }
     }
     writer.frame(&ParcelFrame::End(report.shares)).map_err(wrong)?;
@@ -143,7 +142,7 @@ pub(super) fn fetch(share_host: &ShareHost, share: &ShareId) -> Option<Bytes> {
     let others = hosts.having(share).into_iter().filter(|machine| *machine != share_host.peers().me());
     let mut asked = others.filter_map(|machine| {
         let pending = share_host.peers().call(&hosts, machine, ShareCall::Fetch(*share), Vec::new())?;
-        fetched(pending.wait(Some(PATIENCE)).ok()?)
+        fetched(pending.wait(Some(PATIENCE)).ok()?).ok()
     });
     asked.next()
 }
@@ -173,12 +172,12 @@ fn parcelled(
 pub(super) fn import(
     server: &Server,
     file: &Path,
-    progress: &mut dyn FnMut(&str),
-) -> Result<ParcelReport, String> {
-    let opened = File::open(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    progress: &mut dyn FnMut(&ControlProgress),
+) -> Result<ParcelReport, ControlRefusal> {
+    let opened = File::open(file).map_err(|error| wrong(file, &error))?;
     let mut report = ParcelReport { file: file.display().to_string(), ..ParcelReport::default() };
     let mut accounts = BTreeMap::new();
-    let mut take = |parcelled: Parcelled| -> Result<(), String> {
+    let mut take = |parcelled: Parcelled| -> Result<(), ControlRefusal> {
         let Parcelled { share, digest, leases, body } = parcelled;
         let share = ShareId(share);
         if shares::digest(&body) != digest {
@@ -200,13 +199,13 @@ pub(super) fn import(
                 report.bytes += bytes;
                 report.leases += leases;
             }
-            Err(shares::StoreError::Full) => return Err("the disk is full".to_owned()),
+            Err(shares::StoreError::Full) => return Err(ControlRefusal::DiskFull),
             Err(error) => {
                 report.faults.push(ParcelFault::Refused { share: share.to_string(), why: error.to_string() });
             }
         }
         if report.shares.is_multiple_of(PROGRESS_EVERY) {
-            progress(&format!("{} shares, {}", report.shares, size(report.bytes)));
+            progress(&ControlProgress::Parcelled { shares: report.shares, bytes: report.bytes });
         }
         Ok(())
     };
@@ -215,7 +214,7 @@ pub(super) fn import(
     server.share_host().compare();
     match read {
         Ok(()) => Ok(report),
-        Err(ReadError::Chain(error)) if report.shares == 0 => Err(format!("{}: {error}", file.display())),
+        Err(ReadError::Chain(error)) if report.shares == 0 => Err(wrong(file, &error)),
         Err(ReadError::Chain(error)) => {
             report.faults.push(ParcelFault::CutOff { why: error.to_string() });
             Ok(report)
@@ -224,15 +223,23 @@ pub(super) fn import(
     }
 }
 
+/// The refusal because of an error of the file.
+fn wrong(file: &Path, error: &dyn std::error::Error) -> ControlRefusal {
+    ControlRefusal::File { file: file.display().to_string(), why: error.to_string() }
+}
+
 /// Why a parcel could not be taken in as a whole.
 #[derive(Debug)]
 enum ReadError {
     Chain(ChainError),
-    Taking(String),
+    Taking(ControlRefusal),
 }
 
 /// Reads a parcel, one share in memory at a time.
-fn read(from: impl Read, take: &mut dyn FnMut(Parcelled) -> Result<(), String>) -> Result<(), ReadError> {
+fn read(
+    from: impl Read,
+    take: &mut dyn FnMut(Parcelled) -> Result<(), ControlRefusal>,
+) -> Result<(), ReadError> {
     let mut reader = hash_chain::Reader::new(from, MAGIC, FORMAT).map_err(ReadError::Chain)?;
     let mut count = 0;
     loop {
@@ -251,20 +258,20 @@ fn account(
     server: &Server,
     known: &mut BTreeMap<Vec<u8>, AccountId>,
     holder: Holder,
-) -> Result<Result<AccountId, ParcelFault>, String> {
+) -> Result<Result<AccountId, ParcelFault>, ControlRefusal> {
     let (key, name) = match holder {
         Holder::Group => return Ok(Ok(server.shares().group)),
         Holder::Key(key, name) => (key, name),
     };
     if known.is_empty() {
-        let accounts = server.shares().server().accounts().map_err(words)?.into_iter();
+        let accounts = server.shares().server().accounts().map_err(unread)?.into_iter();
         known.extend(accounts.filter_map(|account| Some((account.key?.0.to_vec(), account.id))));
     }
     if let Some(account) = known.get(key.as_slice()) {
         return Ok(Ok(*account));
     }
     let made = server.shares().server().key_account(AccountKey(key), &name, Some(Usage::default()));
-    Ok(match made.map_err(words)? {
+    Ok(match made.map_err(unread)? {
         Ok(account) => {
             known.insert(key.to_vec(), account);
             Ok(account)
@@ -277,6 +284,7 @@ fn account(
 mod tests {
     use super::*;
     use crate::tests::backups;
+    use admin::AskError;
     use data_dir::DataDir;
     use proptest::prelude::*;
     use std::time::Instant;
@@ -376,7 +384,8 @@ mod tests {
         // Shares can be named. Paths cannot: they are rows of the server, which is down.
         export("one", &[ShareId(up[0].share).to_string()]).unwrap();
         assert_eq!(taken("one"), up[..1]);
-        assert!(export("path", &["/a".to_owned()]).unwrap_err().to_string().contains("up"));
+        let refused = export("path", &["/a".to_owned()]).unwrap_err();
+        assert!(matches!(refused, AskError::Refused(ControlRefusal::NoShare { name }) if name == "/a"));
         // Lost shares are reported. Without the database the holders are lost, too.
         let held = DataDir::hold(&data, "a test").unwrap();
         assert!(export("held", &[]).unwrap_err().to_string().contains("in use"));

@@ -12,7 +12,7 @@ use client::call;
 use data_dir::DataError;
 use file_service::{FileCall, LookupReply, Observed};
 use ident::FileId;
-use lease::{Label, Open};
+use lease::{Label, OpenModes};
 use namespace::{Cred, Error, FileKind, FileSpec};
 use net::join;
 use std::fs;
@@ -63,7 +63,7 @@ pub(crate) fn content(name: &str) -> Vec<u8> {
 /// Makes a file, durably.
 pub(crate) fn write(machine: &Machine, name: &str) -> Result<(), Error> {
     let dir = machine.file_service().root();
-    let open = Open::posix(true, true);
+    let open = OpenModes::posix(true, true);
     let call = call::Create {
         dir,
         label: label(name),
@@ -79,7 +79,7 @@ pub(crate) fn write(machine: &Machine, name: &str) -> Result<(), Error> {
 
 pub(crate) fn read(machine: &Machine, name: &str) -> Result<Vec<u8>, Error> {
     let file = find(machine, machine.file_service().root(), label(name))?;
-    let open = Open::posix(true, false);
+    let open = OpenModes::posix(true, false);
     ask(machine, call::OpenFile { file: file.clone(), open, mask: 4 })?;
     let read = ask(
         machine,
@@ -91,7 +91,7 @@ pub(crate) fn read(machine: &Machine, name: &str) -> Result<Vec<u8>, Error> {
 
 fn remove(machine: &Machine, name: &str) {
     let dir = machine.file_service().root();
-    ask(machine, call::Unlink { dir, label: label(name), directory: false }).unwrap();
+    ask(machine, call::Unlink { dir, label: label(name), directory: false, pending: None }).unwrap();
 }
 
 fn is_clean(machine: &Machine) {

@@ -4,7 +4,7 @@ use super::backups::ask;
 use crate::receipts::Receipts;
 use crate::salvage::SalvageStore;
 use crate::{Listen, Machine, MachineSettings};
-use admin::Invitation;
+use admin::{Change, Existing, Invitation};
 use ident::FileId;
 use lease::{Field, Kind, Label, Released, SessionId};
 use namespace::{AttributeChange, Cred, FileKind, FileSpec, Operation, RenameMode, Timestamp, operation};
@@ -276,6 +276,35 @@ fn an_answer_to_joining_that_is_lost_costs_no_token() {
     office.is_unharmed("after");
 }
 
+/// The server writes a few entries by itself meanwhile.
+#[test]
+fn strangers_and_the_expelled_write_nothing_into_the_log() {
+    const CALLS: u64 = 60;
+    let mut office = TestCluster::new();
+    let (token, address) = (office.token(), office.address.clone());
+    let expelled = office.join("expelled");
+    admin::expel(office.dirs[0].path(), "expelled").unwrap();
+    let entries = |office: &TestCluster| office.server.server().unwrap().group().applied().unwrap_or(0);
+    let before = entries(&office);
+    run(async {
+        let stranger = Caller::stranger(token.authority).unwrap();
+        for call in 0..CALLS {
+            let secret = [call as u8; 16];
+            let (name, key) = ("anybody".to_owned(), [1; 32]);
+            let joined = greeted(&address, &stranger, &Purpose::Join { secret, name, key }).await;
+            assert!(matches!(&joined, Err(End::Refused(why)) if why.contains("no invitation")), "{joined:?}");
+            let (secret, name) = (token.secret, "no name".to_owned());
+            let joined = greeted(&address, &stranger, &Purpose::Join { secret, name, key }).await;
+            assert!(matches!(&joined, Err(End::Refused(why)) if why.contains("--name")), "{joined:?}");
+            let opened = greeted(&address, &expelled, &began(1, None)).await;
+            assert!(matches!(&opened, Err(End::Refused(why)) if why.contains("expelled")), "{opened:?}");
+        }
+    });
+    let written = entries(&office) - before;
+    assert!(written < CALLS, "{written} entries");
+    office.is_unharmed("after");
+}
+
 #[test]
 fn updates_and_releases_without_leases_end_the_session() {
     let mut office = TestCluster::new();
@@ -426,25 +455,34 @@ fn a_machine_that_is_refused_keeps_what_it_could_not_get_applied() {
     // In the alphabet one of these names stands before `late`, and the other after it.
     for name in ["early", "later"] {
         let (file, dir) = (made.file.clone(), root.clone());
-        ask(&machine, client::call::Link { file, dir, label: label(name) }).unwrap();
+        ask(&machine, client::call::Link { file, dir, label: label(name), replaced: None }).unwrap();
     }
     let (mode, whiteout) = (RenameMode::Replace, false);
     let (from_dir, from, to_dir, to) = (root.clone(), label("later"), root, label("last"));
-    ask(&machine, client::call::Rename { from_dir, from, to_dir, to, mode, whiteout }).unwrap();
+    ask(
+        &machine,
+        client::call::Rename { from_dir, from, to_dir, to, mode, whiteout, source: None, replaced: None },
+    )
+    .unwrap();
     machine.client_host().refuse();
     let salvage = SalvageStore::open(dir.path()).unwrap();
     // The first record is too early: the end is tried only after what follows it has begun.
     while machine.client_host().salvage().tried().0 == 0 {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let told = salvage.get(1).unwrap().to_string();
-    for words in [
-        "/late: make a file, mode 0644 (user 0, ",
-        "/early: make it another name of /la",
-        "/last: rename /later to it (user 0, ",
-    ] {
-        assert!(told.contains(words), "{told}");
-    }
+    let items = salvage.get(1).unwrap().items;
+    let has = |path: &str, is: fn(&Change) -> bool| {
+        let mut changes = items.iter().filter(|item| item.path == path).flat_map(|item| &item.change);
+        assert!(changes.any(|change| change.user == Some(0) && is(&change.what)), "{items:?}");
+    };
+    has(
+        "/late",
+        |change| matches!(change, Change::Create { kind: FileKind::Regular, mode, .. } if mode == "0644"),
+    );
+    has("/early", |change| matches!(change, Change::Link { from: Some(from) } if from.starts_with("/la")));
+    has("/last", |change| {
+        *change == Change::Rename { from: Some("/later".to_owned()), existing: Existing::Replaced }
+    });
     machine.stop().unwrap();
 }
 
@@ -608,7 +646,7 @@ fn a_server_that_has_forgotten_is_told_so() {
     let server = office.server.server().unwrap();
     assert_eq!(server.has_forgotten(&receipt), None);
     let forged = [
-        Receipt { through: 9, ..receipt },
+        Receipt { up_to: 9, ..receipt },
         Receipt { session: SessionId(session.0 + 100), ..receipt },
         Receipt { server: (receipt.server.0, receipt.server.1 ^ 1), ..receipt },
     ];
@@ -616,8 +654,8 @@ fn a_server_that_has_forgotten_is_told_so() {
     // These receipts are by a server that has the secret: this server at a later time.
     let later = Receipts::new(false);
     later.are_by(server.authority().unwrap().secret());
-    let prove = |session, through, server: (u64, u64)| {
-        later.note(session, &ToClient::Applied { through, rejected: Vec::new() });
+    let prove = |session, up_to, server: (u64, u64)| {
+        later.note(session, &ToClient::Applied { up_to, rejected: Vec::new(), forgotten: 0 });
         later.due(server).remove(0)
     };
     for receipt in [

@@ -75,8 +75,8 @@ fn no_bit_that_flips_is_believed() {
     let left = left_by_a_server();
     let (server, data) = (left.path().join("server"), left.path());
     let (mut places, mut found) = (0, 0);
-    let mut add = |(swept, nothing): (u64, u64), all_mended: bool| {
-        assert!(!all_mended || nothing == 0, "a single bit was not put right");
+    let mut add = |(swept, nothing): (u64, u64), all_repaired: bool| {
+        assert!(!all_repaired || nothing == 0, "a single bit was not put right");
         (places, found) = (places + swept, found + nothing);
     };
 

@@ -17,16 +17,16 @@ const INHERITED: u8 = 0x10;
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct AccessControlEntry {
     kind: u8,
     flags: u8,
     /// Mask and identifier, or what else an entry of this kind has.
     body: Vec<u8>,
 }
 
-impl Entry {
-    pub(crate) fn allowed(mask: u32, sid: &Sid) -> Entry {
-        Entry { kind: ALLOWED, flags: 0, body: [&mask.to_le_bytes()[..], &sid.0].concat() }
+impl AccessControlEntry {
+    pub(crate) fn allowed(mask: u32, sid: &Sid) -> AccessControlEntry {
+        AccessControlEntry { kind: ALLOWED, flags: 0, body: [&mask.to_le_bytes()[..], &sid.0].concat() }
     }
 
     /// The mask and the identifier of an entry that allows or denies. Other kinds say nothing here.
@@ -42,12 +42,12 @@ impl Entry {
         Some((self.kind == ALLOWED, mask, sid))
     }
 
-    fn with(&self, flags: u8, mask: u32, sid: &Sid) -> Entry {
-        Entry { kind: self.kind, flags, ..Entry::allowed(mask, sid) }
+    fn with(&self, flags: u8, mask: u32, sid: &Sid) -> AccessControlEntry {
+        AccessControlEntry { kind: self.kind, flags, ..AccessControlEntry::allowed(mask, sid) }
     }
 
     /// Replaces generic rights by those that they stand for, where they count.
-    fn specific(self) -> Entry {
+    fn specific(self) -> AccessControlEntry {
         match self.parts().filter(|_| self.flags & ONLY_BELOW == 0) {
             Some((mask, sid)) => self.with(self.flags, rights::without_generic(mask), &sid),
             None => self,
@@ -57,18 +57,18 @@ impl Entry {
 
 /// A list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct List {
+pub(crate) struct AccessControlList {
     revision: u8,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<AccessControlEntry>,
 }
 
-impl List {
-    pub(crate) fn of(entries: Vec<Entry>) -> List {
-        List { revision: 2, entries }
+impl AccessControlList {
+    pub(crate) fn of(entries: Vec<AccessControlEntry>) -> AccessControlList {
+        AccessControlList { revision: 2, entries }
     }
 
     /// Reads the list that the bytes begin with.
-    pub(crate) fn parse(bytes: &[u8]) -> Option<List> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<AccessControlList> {
         let number =
             |at: usize| Some(usize::from(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?)));
         let (size, count) = (number(2)?, number(4)?);
@@ -77,10 +77,10 @@ impl List {
         for _ in 0..count {
             let length = usize::from(u16::from_le_bytes(left.get(2..4)?.try_into().ok()?));
             let entry = left.get(..length).filter(|_| length >= 8)?;
-            entries.push(Entry { kind: entry[0], flags: entry[1], body: entry[4..].to_vec() });
+            entries.push(AccessControlEntry { kind: entry[0], flags: entry[1], body: entry[4..].to_vec() });
             left = &left[length..];
         }
-        Some(List { revision: bytes[0], entries })
+        Some(AccessControlList { revision: bytes[0], entries })
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -98,8 +98,11 @@ impl List {
     }
 
     /// Replaces generic rights by those that they stand for.
-    pub(crate) fn specific(self) -> List {
-        List { entries: self.entries.into_iter().map(Entry::specific).collect(), ..self }
+    pub(crate) fn specific(self) -> AccessControlList {
+        AccessControlList {
+            entries: self.entries.into_iter().map(AccessControlEntry::specific).collect(),
+            ..self
+        }
     }
 
     /// The list of a new object below one with this list (MS-DTYP §2.5.3.4), if anything of it goes
@@ -109,7 +112,7 @@ impl List {
         is_directory: bool,
         (owner, group): (&Sid, &Sid),
         is_marked: bool,
-    ) -> Option<List> {
+    ) -> Option<AccessControlList> {
         let mark = if is_marked { INHERITED } else { 0 };
         let mut entries = Vec::new();
         for entry in &self.entries {
@@ -135,7 +138,7 @@ impl List {
                 entries.push(entry.with(below | ONLY_BELOW | mark, mask, &sid));
             }
         }
-        (!entries.is_empty()).then_some(List { revision: self.revision, entries })
+        (!entries.is_empty()).then_some(AccessControlList { revision: self.revision, entries })
     }
 }
 
@@ -145,12 +148,12 @@ mod tests {
 
     const ADMITS: u32 = 2;
 
-    fn entry(flags: u8, sid: &Sid) -> Entry {
-        Entry { flags, ..Entry::allowed(ADMITS, sid) }
+    fn entry(flags: u8, sid: &Sid) -> AccessControlEntry {
+        AccessControlEntry { flags, ..AccessControlEntry::allowed(ADMITS, sid) }
     }
 
     fn inherited(flags: u8, sid: &Sid, is_directory: bool) -> Vec<(u8, Sid)> {
-        let list = List::of(vec![entry(flags, sid), entry(0, &Sid::everyone())]);
+        let list = AccessControlList::of(vec![entry(flags, sid), entry(0, &Sid::everyone())]);
         let list = list.inherited(is_directory, (&Sid::user(1), &Sid::group(2)), false);
         let entries = list.map_or(Vec::new(), |list| list.entries);
         entries.into_iter().map(|entry| (entry.flags, entry.parts().unwrap().1)).collect()
@@ -186,8 +189,11 @@ mod tests {
 
     #[test]
     fn generic_rights_are_replaced_where_they_count() {
-        let all = |flags| Entry { flags, ..Entry::allowed(0x1000_0000, &Sid::everyone()) };
-        let list = List::of(vec![all(ON_FILES), all(ON_FILES | ONLY_BELOW)]).specific();
+        let all = |flags| AccessControlEntry {
+            flags,
+            ..AccessControlEntry::allowed(0x1000_0000, &Sid::everyone())
+        };
+        let list = AccessControlList::of(vec![all(ON_FILES), all(ON_FILES | ONLY_BELOW)]).specific();
         let masks: Vec<u32> = list.entries.iter().map(|entry| entry.parts().unwrap().0).collect();
         assert_eq!(masks, [0x1f_01ff, 0x1000_0000]);
     }

@@ -5,11 +5,11 @@ mod list;
 mod modes;
 mod sid;
 
-pub(crate) use sid::{Sid, Token};
+pub(crate) use sid::{Sid, UserSids};
 
 use crate::StoreError;
 use crate::rights::{ALL, READ_CONTROL, WRITE_DAC};
-use list::List;
+use list::AccessControlList;
 
 /// SE_DACL_PRESENT and others.
 const DACL_PRESENT: u16 = 0x4;
@@ -27,9 +27,9 @@ pub struct SecurityDescriptor {
     control: u16,
     owner: Option<Sid>,
     group: Option<Sid>,
-    sacl: Option<List>,
+    sacl: Option<AccessControlList>,
     /// With DACL_PRESENT and no list everybody has all rights.
-    dacl: Option<List>,
+    dacl: Option<AccessControlList>,
 }
 
 impl SecurityDescriptor {
@@ -54,7 +54,7 @@ impl SecurityDescriptor {
             bytes.get(offset..).map(|part| (offset != 0).then_some(part))
         };
         let sid = |at: usize| part(at)?.map_or(Some(None), |part| Sid::parse(part).map(Some));
-        let list = |at: usize| part(at)?.map_or(Some(None), |part| List::parse(part).map(Some));
+        let list = |at: usize| part(at)?.map_or(Some(None), |part| AccessControlList::parse(part).map(Some));
         Some(SecurityDescriptor {
             control: control & !SELF_RELATIVE,
             owner: sid(4)?,
@@ -67,8 +67,9 @@ impl SecurityDescriptor {
     /// The descriptor with these parts alone, in the self-relative form.
     pub fn to_bytes(&self, parts: u32) -> Vec<u8> {
         let sid = |part: u32, sid: &Option<Sid>| sid.clone().filter(|_| parts & part != 0).map(|sid| sid.0);
-        let list =
-            |part: u32, list: &Option<List>| list.as_ref().filter(|_| parts & part != 0).map(List::to_bytes);
+        let list = |part: u32, list: &Option<AccessControlList>| {
+            list.as_ref().filter(|_| parts & part != 0).map(AccessControlList::to_bytes)
+        };
         let all = [
             sid(SecurityDescriptor::OWNER, &self.owner),
             sid(SecurityDescriptor::GROUP, &self.group),
@@ -112,7 +113,7 @@ impl SecurityDescriptor {
         if parts & SecurityDescriptor::DACL != 0 {
             // Without a list everybody has all rights.
             self.control |= DACL_PRESENT;
-            self.dacl = other.dacl.map(List::specific);
+            self.dacl = other.dacl.map(AccessControlList::specific);
         }
         if parts & SecurityDescriptor::SACL != 0 {
             self.sacl = other.sacl;
@@ -129,7 +130,7 @@ impl SecurityDescriptor {
 
     /// The rights that a user has at most (MS-DTYP §2.5.3.2): of the entries that concern a right,
     /// the first decides.
-    pub(crate) fn rights(&self, token: &Token) -> u32 {
+    pub(crate) fn rights(&self, token: &UserSids) -> u32 {
         let Some(dacl) = self.dacl.as_ref().filter(|_| self.control & DACL_PRESENT != 0) else { return ALL };
         let owns = self.owner.as_ref().is_some_and(|owner| token.has(owner));
         let (owner_rights, mut granted, mut denied) = (Sid::owner_rights(), 0, 0);
@@ -191,7 +192,7 @@ fn owned(mode: u16, uid: u32, gid: u32) -> namespace::Attributes {
 
 #[cfg(test)]
 mod tests {
-    use super::list::Entry;
+    use super::list::AccessControlEntry;
     use super::*;
     use proptest::prelude::*;
 
@@ -199,22 +200,22 @@ mod tests {
     const WRITE_DATA: u32 = 2;
     const READ_DATA: u32 = 1;
 
-    fn denied(mask: u32, sid: &Sid) -> Entry {
-        let bytes = List::of(vec![Entry::allowed(mask, sid)]).to_bytes();
+    fn denied(mask: u32, sid: &Sid) -> AccessControlEntry {
+        let bytes = AccessControlList::of(vec![AccessControlEntry::allowed(mask, sid)]).to_bytes();
         let mut bytes = bytes;
         bytes[8] = 1;
-        List::parse(&bytes).unwrap().entries.remove(0)
+        AccessControlList::parse(&bytes).unwrap().entries.remove(0)
     }
 
-    fn rights(entries: Vec<Entry>, who: u32) -> u32 {
+    fn rights(entries: Vec<AccessControlEntry>, who: u32) -> u32 {
         let descriptor = SecurityDescriptor {
             control: DACL_PRESENT,
             owner: Some(Sid::user(1)),
-            dacl: Some(List::of(entries)),
+            dacl: Some(AccessControlList::of(entries)),
             ..SecurityDescriptor::default()
         };
         let who = namespace::Cred { uid: who, gid: 100, ..namespace::Cred::default() };
-        descriptor.rights(&Token::of(&who))
+        descriptor.rights(&UserSids::of(&who))
     }
 
     #[test]
@@ -223,24 +224,31 @@ mod tests {
         let keeps = READ_CONTROL | WRITE_DAC;
         assert_eq!(rights(vec![], 1), keeps);
         assert_eq!(rights(vec![], 2), 0);
-        let allows_first = vec![Entry::allowed(READ | WRITE_DATA, &owner), denied(WRITE_DATA, &owner)];
+        let allows_first =
+            vec![AccessControlEntry::allowed(READ | WRITE_DATA, &owner), denied(WRITE_DATA, &owner)];
         assert_eq!(rights(allows_first, 1), READ | WRITE_DATA | keeps);
-        let denies_first =
-            || vec![denied(WRITE_DATA, &Sid::group(100)), Entry::allowed(READ | WRITE_DATA, &all)];
+        let denies_first = || {
+            vec![denied(WRITE_DATA, &Sid::group(100)), AccessControlEntry::allowed(READ | WRITE_DATA, &all)]
+        };
         assert_eq!(rights(denies_first(), 2), READ);
         // An entry for the owner's rights takes those that he has anyway.
-        let limited = vec![Entry::allowed(READ, &owner), Entry::allowed(WRITE_DATA, &Sid::owner_rights())];
+        let limited = vec![
+            AccessControlEntry::allowed(READ, &owner),
+            AccessControlEntry::allowed(WRITE_DATA, &Sid::owner_rights()),
+        ];
         assert_eq!(rights(limited.clone(), 1), READ | WRITE_DATA);
         assert_eq!(rights(limited, 2), 0);
-        let limited = vec![denied(READ_DATA, &Sid::owner_rights()), Entry::allowed(READ, &owner)];
+        let limited =
+            vec![denied(READ_DATA, &Sid::owner_rights()), AccessControlEntry::allowed(READ, &owner)];
         assert_eq!(rights(limited, 1), READ & !READ_DATA);
-        assert_eq!(rights(vec![Entry::allowed(ALL, &Sid::creator_owner())], 1), keeps);
-        assert_eq!(SecurityDescriptor::default().rights(&Token::alone(None)), ALL, "no list");
+        assert_eq!(rights(vec![AccessControlEntry::allowed(ALL, &Sid::creator_owner())], 1), keeps);
+        assert_eq!(SecurityDescriptor::default().rights(&UserSids::alone(None)), ALL, "no list");
     }
 
     #[test]
     fn a_descriptor_takes_over_the_parts_that_are_set() {
-        let list = |sid: &Sid| Some(List::of(vec![Entry::allowed(0x8000_0000, sid)]));
+        let list =
+            |sid: &Sid| Some(AccessControlList::of(vec![AccessControlEntry::allowed(0x8000_0000, sid)]));
         let mut whole = SecurityDescriptor {
             control: DACL_PRESENT | DACL_PROTECTED,
             owner: Some(Sid::user(1)),
@@ -262,7 +270,10 @@ mod tests {
             whole.replace(SecurityDescriptor::DACL, other);
             assert_eq!(whole.control, DACL_PRESENT | kept);
         }
-        assert_eq!(whole.dacl, Some(List::of(vec![Entry::allowed(READ, &Sid::everyone())])));
+        assert_eq!(
+            whole.dacl,
+            Some(AccessControlList::of(vec![AccessControlEntry::allowed(READ, &Sid::everyone())]))
+        );
     }
 
     proptest! {

@@ -1,8 +1,8 @@
 //! Descriptors and modes of POSIX: what a mode says as a descriptor, and the mode that comes
 //! closest to a descriptor.
 
-use super::list::{Entry, List};
-use super::{DACL_PRESENT, SecurityDescriptor, Sid, Token};
+use super::list::{AccessControlEntry, AccessControlList};
+use super::{DACL_PRESENT, SecurityDescriptor, Sid, UserSids};
 use crate::rights::{ALL, APPEND_DATA, EXECUTE, READ_DATA, WRITE_DATA};
 use namespace::Attributes;
 
@@ -34,10 +34,10 @@ impl SecurityDescriptor {
             }
         };
         let mode = attributes.mode;
-        let dacl = List::of(vec![
-            Entry::allowed(rights(mode >> 6, OWNS), &owner),
-            Entry::allowed(rights(mode >> 3, 0), &group),
-            Entry::allowed(rights(mode, 0), &Sid::everyone()),
+        let dacl = AccessControlList::of(vec![
+            AccessControlEntry::allowed(rights(mode >> 6, OWNS), &owner),
+            AccessControlEntry::allowed(rights(mode >> 3, 0), &group),
+            AccessControlEntry::allowed(rights(mode, 0), &Sid::everyone()),
         ]);
         SecurityDescriptor {
             control: DACL_PRESENT,
@@ -50,7 +50,7 @@ impl SecurityDescriptor {
 
     /// The mode that says all of it, if there is one, for a file of these owners.
     pub(crate) fn exact_mode(&self, attributes: &Attributes) -> Option<u16> {
-        let masks = self.dacl.as_ref()?.entries.iter().map(Entry::effective);
+        let masks = self.dacl.as_ref()?.entries.iter().map(AccessControlEntry::effective);
         let masks = masks.collect::<Option<Vec<_>>>()?;
         let mode = masks.iter().take(3).fold(0, |mode, (_, mask, _)| mode << 3 | bits(*mask));
         let mode = attributes.mode & !0o777 | mode;
@@ -60,7 +60,8 @@ impl SecurityDescriptor {
     /// The mode that comes closest: what the owner, the group and all others have.
     pub(crate) fn near_mode(&self, attributes: &Attributes) -> u16 {
         let classes = [self.owner.as_ref(), self.group.as_ref(), None];
-        let mode = classes.into_iter().fold(0, |mode, sid| mode << 3 | bits(self.rights(&Token::alone(sid))));
+        let mode =
+            classes.into_iter().fold(0, |mode, sid| mode << 3 | bits(self.rights(&UserSids::alone(sid))));
         attributes.mode & !0o777 | mode
     }
 }
@@ -84,8 +85,8 @@ mod tests {
     fn the_nearest_mode_gives_each_class_no_more_than_the_list() {
         let mut descriptor = SecurityDescriptor::of_mode(&attributes(0o640, 7, 8));
         assert_eq!(descriptor.near_mode(&attributes(0, 7, 8)), 0o640);
-        let list = vec![Entry::allowed(WRITE_DATA | READ_DATA, &Sid::user(7))];
-        descriptor.dacl = Some(List::of(list));
+        let list = vec![AccessControlEntry::allowed(WRITE_DATA | READ_DATA, &Sid::user(7))];
+        descriptor.dacl = Some(AccessControlList::of(list));
         assert_eq!(descriptor.exact_mode(&attributes(0, 7, 8)), None);
         assert_eq!(descriptor.near_mode(&attributes(0, 7, 8)), 0o400, "it may not append");
         descriptor.dacl = None;

@@ -78,10 +78,10 @@ impl Sid {
 }
 
 /// The identifiers of a user.
-pub(crate) struct Token(Vec<Sid>);
+pub(crate) struct UserSids(Vec<Sid>);
 
-impl Token {
-    pub(crate) fn of(who: &Cred) -> Token {
+impl UserSids {
+    pub(crate) fn of(who: &Cred) -> UserSids {
         let groups = who.groups.iter().chain([&who.gid]).map(|gid| Sid::group(*gid));
         let mut sids = vec![Sid::user(who.uid)];
         sids.extend(groups);
@@ -91,12 +91,12 @@ impl Token {
             // BUILTIN\Administrators (S-1-5-32-544).
             sids.push(Sid::new(NT, &[32, 544]));
         }
-        Token(sids)
+        UserSids(sids)
     }
 
     /// Everybody with this identifier, or with none but those that all have.
-    pub(crate) fn alone(sid: Option<&Sid>) -> Token {
-        Token(sid.cloned().into_iter().chain([Sid::everyone(), Sid::authenticated()]).collect())
+    pub(crate) fn alone(sid: Option<&Sid>) -> UserSids {
+        UserSids(sid.cloned().into_iter().chain([Sid::everyone(), Sid::authenticated()]).collect())
     }
 
     pub(crate) fn has(&self, sid: &Sid) -> bool {
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(Sid::everyone().uid(), None);
         assert_eq!(Sid::parse(&[Sid::user(7).0, vec![9; 9]].concat()), Some(Sid::user(7)));
         assert_eq!(Sid::parse(&[1, 16, 0, 0, 0, 0, 0, 5]), None);
-        let token = Token::of(&Cred { uid: 7, gid: 8, ..Cred::default() });
+        let token = UserSids::of(&Cred { uid: 7, gid: 8, ..Cred::default() });
         assert!(token.has(&Sid::user(7)) && token.has(&Sid::group(8)) && token.has(&Sid::everyone()));
         assert!(!token.has(&Sid::user(8)) && !token.has(&Sid::owner_rights()));
     }

@@ -1,4 +1,4 @@
-//! Leases on directories: whatever a listing shows breaks them, through any door, but for the
+//! Leases on directories: whatever a listing shows breaks them, through any front door, but for the
 //! client whose own act it is.
 
 use crate::bed::{ALL, Bed, DELETE, READ, Sink, WRITE, key, leased, open_if, pause, request, state};
@@ -125,11 +125,11 @@ async fn a_clients_own_acts_leave_its_lease() {
     }
     assert_eq!(state(dir.open.granted()), RH);
     // The names that came meanwhile are watched like all others.
-    let door = bed.store.door();
-    let made = file_of(&door, &bed, &["d", "f"]).await;
+    let service = bed.store.file_service();
+    let made = file_of(&service, &bed, &["d", "f"]).await;
     let change = AttributeChange { mode: Some(0o600), ..AttributeChange::default() };
     let call = call::SetAttributes { file: made, change, size: None, through_handle: false };
-    ask(&door, call).await.unwrap().unwrap();
+    ask(&service, call).await.unwrap().unwrap();
     broken(&bed, &one, "chmod of what was moved in").await;
     drop(dir);
     let dir = lists(&bed, "d").await;
@@ -202,17 +202,17 @@ async fn old_dialects_get_no_lease_on_a_directory() {
     assert_eq!(opened.granted, objects::Granted::Nothing);
 }
 
-fn ask<C: FileCall>(door: &Arc<dyn FileService>, call: C) -> oneshot::Receiver<Result<C::Reply, Error>> {
+fn ask<C: FileCall>(service: &Arc<dyn FileService>, call: C) -> oneshot::Receiver<Result<C::Reply, Error>> {
     let (tell, told) = oneshot::channel();
-    door.ask(&Cred::default(), call, move |reply| _ = tell.send(reply));
+    service.ask(&Cred::default(), call, move |reply| _ = tell.send(reply));
     told
 }
 
-async fn file_of(door: &Arc<dyn FileService>, bed: &Bed, path: &[&str]) -> ident::FileId {
+async fn file_of(service: &Arc<dyn FileService>, bed: &Bed, path: &[&str]) -> ident::FileId {
     let mut file = bed.root.dir.clone();
     for name in path {
         let call = call::Lookup { dir: file, label: Label::new(name.as_bytes()).unwrap() };
-        file = match ask(door, call).await.unwrap().unwrap() {
+        file = match ask(service, call).await.unwrap().unwrap() {
             file_service::LookupReply::Leased(node) => node.value.0.file,
             file_service::LookupReply::Glimpsed(node) => node.unwrap().0.file,
         };
@@ -223,29 +223,32 @@ async fn file_of(door: &Arc<dyn FileService>, bed: &Bed, path: &[&str]) -> ident
 #[tokio::test]
 async fn fuse_breaks_leases_on_directories() {
     let bed = Bed::new().await;
-    let (one, door) = (bed.client(1), bed.store.door());
+    let (one, service) = (bed.client(1), bed.store.file_service());
     let dir = bed.directory("d").await;
     bed.file("d\\f", b"").await;
     dir.close(false).await.unwrap();
-    let (d, f) = (file_of(&door, &bed, &["d"]).await, file_of(&door, &bed, &["d", "f"]).await);
+    let (d, f) = (file_of(&service, &bed, &["d"]).await, file_of(&service, &bed, &["d", "f"]).await);
     let label = |name: &[u8]| Label::new(name).unwrap();
     let opened = lists(&bed, "d").await;
     let change = AttributeChange { mode: Some(0o600), ..AttributeChange::default() };
     let call = call::SetAttributes { file: f.clone(), change, size: None, through_handle: false };
-    ask(&door, call).await.unwrap().unwrap();
+    ask(&service, call).await.unwrap().unwrap();
     broken(&bed, &one, "chmod").await;
     drop(opened);
     let opened = lists(&bed, "d").await;
-    let open = lease::Open::posix(false, true);
-    ask(&door, call::OpenFile { file: f.clone(), open, mask: 2 }).await.unwrap().unwrap();
+    let open = lease::OpenModes::posix(false, true);
+    ask(&service, call::OpenFile { file: f.clone(), open, mask: 2 }).await.unwrap().unwrap();
     let write = call::Write { file: f.clone(), offset: 0, data: b"text".as_slice().into(), append: false };
-    ask(&door, write).await.unwrap().unwrap();
+    ask(&service, write).await.unwrap().unwrap();
     assert_eq!(one.take(), []);
-    ask(&door, call::Close { file: f, open }).await.unwrap().unwrap();
+    ask(&service, call::Close { file: f, open }).await.unwrap().unwrap();
     broken(&bed, &one, "a close").await;
     drop(opened);
     let opened = lists(&bed, "d").await;
-    ask(&door, call::Unlink { dir: d, label: label(b"f"), directory: false }).await.unwrap().unwrap();
+    ask(&service, call::Unlink { dir: d, label: label(b"f"), directory: false, pending: None })
+        .await
+        .unwrap()
+        .unwrap();
     broken(&bed, &one, "unlink").await;
     drop(opened);
 }

@@ -3,12 +3,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test that cannot go on fails")]
 
 mod bed;
-mod door;
-mod doors;
+mod front_doors;
 mod leases;
 mod listings;
 mod machines;
+mod meant;
 mod model;
 mod names;
 mod opens;
+mod read_only;
+mod replacing;
 mod security;
+mod store_service;
+mod streams;

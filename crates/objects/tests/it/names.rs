@@ -85,7 +85,7 @@ async fn listings_go_on_where_they_stopped() {
     assert_eq!(all.len(), 42);
     assert_eq!((all[0].name.as_str(), all[1].name.as_str()), (".", ".."));
     let again = dir_open.list(page(100, true, None)).await.unwrap();
-    let shown = |entries: &[objects::Entry]| -> Vec<(String, u64)> {
+    let shown = |entries: &[objects::ListedEntry]| -> Vec<(String, u64)> {
         entries.iter().map(|entry| (entry.name.clone(), entry.index)).collect()
     };
     assert_eq!(shown(&again), shown(&all));

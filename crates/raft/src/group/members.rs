@@ -5,7 +5,7 @@ use crate::Member;
 use crate::types::{Host, Keeping, Types};
 use openraft::ChangeMembers;
 use openraft::async_runtime::watch::WatchReceiver;
-use openraft::error::{ClientWriteError, RaftError};
+use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -22,6 +22,8 @@ const SILENT: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(5);
 /// How long a change may take to be committed.
 const TIMEOUT: Duration = Duration::from_secs(20);
+/// The time between two attempts at a change while another one is under way.
+const UNDER_WAY: Duration = Duration::from_millis(20);
 
 /// The reason why the members cannot be changed.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +37,12 @@ pub enum MembersError {
     /// Too few members answer. The change that was begun goes on when there is a majority again.
     #[error("not enough servers answer to change the servers")]
     NoMajority,
+    /// openraft takes one change at a time.
+    #[error("the servers are just being changed otherwise; try again")]
+    UnderWay,
+    /// The group's thread has ended: the machine ends, or the group's state was damaged.
+    #[error("this server has ended")]
+    Ended,
     /// openraft refuses.
     #[error("the servers cannot be changed: {0}")]
     Raft(Box<RaftError<Types, ClientWriteError<Types>>>),
@@ -44,6 +52,9 @@ impl From<RaftError<Types, ClientWriteError<Types>>> for MembersError {
     fn from(error: RaftError<Types, ClientWriteError<Types>>) -> MembersError {
         match error {
             RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => MembersError::NotLeading,
+            RaftError::APIError(ClientWriteError::ChangeMembershipError(
+                ChangeMembershipError::InProgress(_),
+            )) => MembersError::UnderWay,
             error => MembersError::Raft(Box::new(error)),
         }
     }
@@ -98,11 +109,11 @@ impl Group {
     pub async fn set_member(&self, id: u64, host: Host) -> Result<(), MembersError> {
         let is_there = self.standing().members.iter().any(|member| member.id == id);
         if !is_there {
-            self.leave_nothing_to_replay().await;
+            self.leave_nothing_to_replay().await?;
         }
         let nodes = BTreeMap::from([(id, host)]);
-        self.change(if is_there { ChangeMembers::SetNodes(nodes) } else { ChangeMembers::AddNodes(nodes) })
-            .await
+        let add = ChangeMembers::AddNodes;
+        self.change_in_turn(if is_there { ChangeMembers::SetNodes(nodes) } else { add(nodes) }).await
     }
 
     /// Returns whether all members vote that should.
@@ -143,7 +154,7 @@ impl Group {
     /// answer. If they never did, no member could be changed any more.
     pub async fn remove_member(&self, id: u64) -> Result<(), MembersError> {
         let began = now();
-        let vote = loop {
+        loop {
             let mut left = self.standing().members;
             left.retain(|member| member.id != id);
             let (vote, applied) = (voters(&left, self.member, began), self.status().applied);
@@ -152,24 +163,45 @@ impl Group {
                 vote.contains(&member.id) && (answers || member.id == self.member)
             };
             if left.iter().filter(is_ready).count() > vote.len() / 2 {
-                break vote;
+                // The voters are chosen anew after a change that was under way.
+                match self.change(ChangeMembers::ReplaceAllVoters(vote)).await {
+                    Err(MembersError::UnderWay) => {}
+                    changed => break changed?,
+                }
             }
             if now() > began + ANSWER {
                 return Err(MembersError::NotReady);
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
-        };
-        self.change(ChangeMembers::ReplaceAllVoters(vote)).await?;
-        self.change(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await
+        }
+        self.change_in_turn(ChangeMembers::RemoveNodes(BTreeSet::from([id]))).await
+    }
+
+    /// Makes a change that means the same after any other one, once that is done.
+    async fn change_in_turn(&self, change: ChangeMembers<u64, Host>) -> Result<(), MembersError> {
+        let begun = now();
+        loop {
+            match self.change(change.clone()).await {
+                Err(MembersError::UnderWay) if now() < begun + TIMEOUT => {
+                    tokio::time::sleep(UNDER_WAY).await;
+                }
+                changed => return changed,
+            }
+        }
     }
 
     /// Purges the whole log, so that a newcomer gets a snapshot and not the log from its beginning.
     /// No entry contains the founder's state before its first entry.
-    async fn leave_nothing_to_replay(&self) {
+    async fn leave_nothing_to_replay(&self) -> Result<(), MembersError> {
         while self.log.purged().is_none() {
+            if self.queue.is_abandoned() {
+                return Err(MembersError::Ended);
+            }
+            // A checkpoint that found no room is asked for again.
             let _ = self.ask_checkpoint().await;
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        Ok(())
     }
 
     async fn change(&self, change: ChangeMembers<u64, Host>) -> Result<(), MembersError> {

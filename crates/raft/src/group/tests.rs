@@ -178,6 +178,20 @@ fn after_an_orderly_end_nothing_is_replayed() {
     assert!(group.status().applied > position.applied.unwrap().index);
 }
 
+/// A group that has ended without a checkpoint never purges its log.
+#[test]
+fn a_group_that_has_ended_adds_no_member() {
+    let dir = tempfile::tempdir().unwrap();
+    let (group, _) = open(dir.path(), GroupSettings::default());
+    group.join(End::Abrupt);
+    assert!(group.log.purged().is_none(), "nothing waits for a checkpoint");
+    let added = wait(async {
+        let add = group.set_member(2, Host::default());
+        tokio::time::timeout(Duration::from_secs(30), add).await.expect("hangs")
+    });
+    assert!(matches!(added, Err(MembersError::Ended)), "{added:?}");
+}
+
 #[test]
 fn checkpoints_purge_the_log_and_keep_memory_bounded() {
     let dir = tempfile::tempdir().unwrap();

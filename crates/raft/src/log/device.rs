@@ -9,7 +9,7 @@
 //! checkpoint due ([`RaftLog::is_due`]). A group that writes nothing is not woken for that: its few
 //! entries are copied into the next segment.
 
-use super::index::{Change, FramePlace, GroupIndex, Noted};
+use super::index::{FramePlace, GroupIndex, LogChange, Noted};
 use super::recent::bytes_of;
 use super::segment::Frame;
 use super::segments::Segments;
@@ -32,7 +32,7 @@ pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
 const RECENT_BYTES_MAX: usize = 16 << 20;
 
 /// A waiter for a flush.
-pub(super) type Waiter = Box<dyn FnOnce(Result<(), LogError>) + Send>;
+pub(super) type FlushWaiter = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 
 /// The log of a machine.
 pub(crate) struct LogDevice {
@@ -55,7 +55,7 @@ pub(super) struct LogState {
     put: u64,
     durable: u64,
     /// Waiters, each with the number of changes that it waits for.
-    waiters: Vec<(u64, Waiter)>,
+    waiters: Vec<(u64, FlushWaiter)>,
     /// Whether a thread writes for them.
     is_flushing: bool,
     /// An error after which nothing is written any more.
@@ -105,7 +105,7 @@ impl LogState {
         let mut batch = mem::take(&mut self.waiting);
         for group in mem::take(&mut batch.starts) {
             let starts = self.group(group).starts.lock().clone();
-            batch.add(&LogRecord::Of(group, Change::Starts(starts)), 0)?;
+            batch.add(&LogRecord::Of(group, LogChange::Starts(starts)), 0)?;
             batch.noted.push((group, Noted::Starts));
         }
         Ok(batch)
@@ -179,7 +179,7 @@ impl LogDevice {
     }
 
     /// Puts a change of a group. It is durable after the next flush.
-    pub(super) fn put(&self, group: GroupId, change: Change, noted: Noted) -> Result<(), LogError> {
+    pub(super) fn put(&self, group: GroupId, change: LogChange, noted: Noted) -> Result<(), LogError> {
         let mut state = self.state.lock();
         let put = state.waiting.add(&LogRecord::Of(group, change), 0);
         put.map_err(|e| invalid(&self.dir, &e))?;
@@ -213,13 +213,13 @@ impl LogDevice {
                 entry.log_id
             );
             let (log_id, bytes) = (entry.log_id, bytes_of(&entry));
-            let record = LogRecord::Of(group, Change::Append(entry));
+            let record = LogRecord::Of(group, LogChange::Append(entry));
             state.waiting.add(&record, bytes).map_err(|e| invalid(&self.dir, &e))?;
             state.waiting.noted.push((group, Noted::Append(log_id, bytes as u32)));
             state.put += 1;
             let index = state.group(group);
             index.waiting.push_back(log_id);
-            if let LogRecord::Of(_, Change::Append(entry)) = record {
+            if let LogRecord::Of(_, LogChange::Append(entry)) = record {
                 index.recent.lock().add(entry, recent_bytes);
             }
         }
@@ -281,7 +281,7 @@ impl LogDevice {
 
     /// Calls `waiter` when everything that was put so far is durable, on a thread that may wait for
     /// the disk. One thread writes for all waiters.
-    pub(super) fn flush_beside(self: &Arc<Self>, waiter: Waiter) {
+    pub(super) fn flush_beside(self: &Arc<Self>, waiter: FlushWaiter) {
         let mut state = self.state.lock();
         let put = state.put;
         state.waiters.push((put, waiter));
@@ -344,7 +344,7 @@ impl LogDevice {
         for (group, spots) in idle {
             // A group with entries that cannot be read finds them itself.
             let Some(entries) = forward::entries(segments, group, &spots) else { continue };
-            frame = frame.with(&LogRecord::Of(group, Change::Copied(entries)), 0)?;
+            frame = frame.with(&LogRecord::Of(group, LogChange::Copied(entries)), 0)?;
             let noted = spots.iter().map(|spot| (spot.log_id, spot.bytes)).collect();
             copied.push((group, Noted::Copied(noted)));
         }

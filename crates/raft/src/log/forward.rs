@@ -1,6 +1,6 @@
 //! Entries of idle groups, which are copied forward so that the oldest segment can go.
 
-use super::index::{Change, GroupIndex, Spot};
+use super::index::{GroupIndex, LogChange, Spot};
 use super::segments::Segments;
 use super::{LogRecord, decode};
 use crate::types::{GroupEntry, GroupId};
@@ -42,10 +42,10 @@ pub(super) fn entries(segments: &Segments, group: GroupId, spots: &[Spot]) -> Op
         }
         for record in decode(&segments.read(spot.at).ok()?)? {
             match record {
-                LogRecord::Of(of, Change::Append(entry)) if of == group => {
+                LogRecord::Of(of, LogChange::Append(entry)) if of == group => {
                     entries.insert(entry.log_id.index, entry);
                 }
-                LogRecord::Of(of, Change::Copied(copied)) if of == group => {
+                LogRecord::Of(of, LogChange::Copied(copied)) if of == group => {
                     entries.extend(copied.into_iter().map(|entry| (entry.log_id.index, entry)));
                 }
                 _ => {}

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// A change of one group's log.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Change {
+pub(super) enum LogChange {
     Vote(Vote),
     Append(GroupEntry),
     /// Removes the entries after this one.
@@ -24,12 +24,12 @@ pub(super) enum Change {
     Copied(Vec<GroupEntry>),
 }
 
-impl Change {
+impl LogChange {
     /// Returns the entry at `index`, if it is in this change.
     pub(super) fn entry(self, index: u64) -> Option<GroupEntry> {
         match self {
-            Change::Append(entry) => Some(entry).filter(|entry| entry.log_id.index == index),
-            Change::Copied(entries) => entries.into_iter().find(|entry| entry.log_id.index == index),
+            LogChange::Append(entry) => Some(entry).filter(|entry| entry.log_id.index == index),
+            LogChange::Copied(entries) => entries.into_iter().find(|entry| entry.log_id.index == index),
             _ => None,
         }
     }
@@ -48,7 +48,7 @@ pub(super) enum Noted {
 
 /// A group's log when a segment was begun.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Begun {
+pub(super) struct SegmentStart {
     pub(super) vote: Option<Vote>,
     pub(super) purged: Option<LogId>,
     pub(super) last: Option<LogId>,
@@ -119,13 +119,13 @@ impl GroupIndex {
     }
 
     /// Returns the state that a new segment begins with.
-    pub(super) fn begun(&self) -> Begun {
+    pub(super) fn begun(&self) -> SegmentStart {
         let starts = self.starts.lock().clone();
-        Begun { vote: self.vote, purged: self.purged, last: self.durable(), starts }
+        SegmentStart { vote: self.vote, purged: self.purged, last: self.durable(), starts }
     }
 
     /// Takes over the state with which a segment begins. `is_oldest`: there is no older segment.
-    pub(super) fn begins(&mut self, begun: Begun, is_oldest: bool) {
+    pub(super) fn begins(&mut self, begun: SegmentStart, is_oldest: bool) {
         self.vote = begun.vote;
         *self.starts.lock() = begun.starts;
         begun.purged.into_iter().for_each(|upto| self.forget_upto(upto));
@@ -146,10 +146,10 @@ impl GroupIndex {
     }
 
     /// Applies a change from the disk while the log is opened.
-    pub(super) fn redo(&mut self, change: Change, bytes: u32, at: FramePlace) -> Result<(), &'static str> {
+    pub(super) fn redo(&mut self, change: LogChange, bytes: u32, at: FramePlace) -> Result<(), &'static str> {
         let noted = match change {
-            Change::Vote(vote) => Noted::Vote(vote),
-            Change::Append(entry) => {
+            LogChange::Vote(vote) => Noted::Vote(vote),
+            LogChange::Append(entry) => {
                 // In the oldest segment the purge mark may be behind. Later purges were in segments
                 // that are gone.
                 if entry.log_id.index != next_index(self.last()).max(self.gone_below) {
@@ -157,16 +157,16 @@ impl GroupIndex {
                 }
                 Noted::Append(entry.log_id, bytes)
             }
-            Change::Truncate(keep) => {
+            LogChange::Truncate(keep) => {
                 self.gone_below = self.gone_below.min(next_index(keep));
                 Noted::Truncate(keep)
             }
-            Change::Purge(upto) => Noted::Purge(upto),
-            Change::Starts(starts) => {
+            LogChange::Purge(upto) => Noted::Purge(upto),
+            LogChange::Starts(starts) => {
                 *self.starts.lock() = starts;
                 Noted::Starts
             }
-            Change::Copied(entries) => {
+            LogChange::Copied(entries) => {
                 self.gone_below = 0;
                 let each = bytes / entries.len().max(1) as u32;
                 Noted::Copied(entries.into_iter().map(|entry| (entry.log_id, each)).collect())

@@ -7,7 +7,8 @@
 //! always whole.
 //!
 //! ```text
-//! mark   2 × (number of the next frame u64 │ the log's name 16 bytes │ checksum 16 bytes │ zeros up to 64 bytes)
+//! mark   2 × (number of the next frame u64 │ the log's name 16 bytes │ checksum 16 bytes
+//!             │ zeros up to 64 bytes)
 //! ```
 
 use super::segment::SegmentKey;

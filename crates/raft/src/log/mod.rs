@@ -30,7 +30,7 @@ pub(super) use recent::{Recent, bytes_of};
 use super::starts::Starts;
 use super::types::{GroupEntry, GroupId, LogId, Vote};
 use crate::store::lacks_room;
-use index::{Begun, Change, Noted};
+use index::{LogChange, Noted, SegmentStart};
 use os::is_lost;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -92,9 +92,9 @@ impl From<LogError> for io::Error {
 #[derive(Debug, Serialize, Deserialize)]
 enum LogRecord {
     /// The state of all groups when the segment was begun.
-    Begin(BTreeMap<GroupId, Begun>),
+    Begin(BTreeMap<GroupId, SegmentStart>),
     /// A change of one group.
-    Of(GroupId, Change),
+    Of(GroupId, LogChange),
 }
 
 /// The log of one group's member.
@@ -179,7 +179,7 @@ impl RaftLog {
 
     /// Puts a vote.
     pub(super) fn save_vote(&self, vote: Vote) -> Result<(), LogError> {
-        self.device.put(self.group, Change::Vote(vote), Noted::Vote(vote))
+        self.device.put(self.group, LogChange::Vote(vote), Noted::Vote(vote))
     }
 
     /// Puts entries, which must follow the last one.
@@ -189,14 +189,14 @@ impl RaftLog {
 
     /// Puts the removal of the entries after `keep`.
     pub(super) fn truncate(&self, keep: Option<LogId>) -> Result<(), LogError> {
-        self.device.put(self.group, Change::Truncate(keep), Noted::Truncate(keep))
+        self.device.put(self.group, LogChange::Truncate(keep), Noted::Truncate(keep))
     }
 
     /// Puts the removal of the entries up to `upto`, with the known starts of members. When the
     /// removal is durable, segments without any group's entries are retired.
     pub(super) fn purge(&self, upto: LogId) -> Result<(), LogError> {
         self.device.put_starts(self.group);
-        self.device.put(self.group, Change::Purge(upto), Noted::Purge(upto))
+        self.device.put(self.group, LogChange::Purge(upto), Noted::Purge(upto))
     }
 
     /// Returns whether so much waits that it is to be written even if nothing rests on it.

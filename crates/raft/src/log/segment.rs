@@ -6,8 +6,10 @@
 //! bytes.
 //!
 //! ```text
-//! segment   header (64 bytes): magic, key, checksum 16 bytes │ frame │ frame │ … │ zeros or frames of a former life
-//! frame     number u64 │ length u32 │ locator u32 │ checksum 16 bytes │ body │ zeros up to a multiple of 64
+//! segment   header (64 bytes): magic, key, checksum 16 bytes │ frame │ frame │ …
+//!           │ zeros or frames of a former life
+//! frame     number u64 │ length u32 │ locator u32 │ checksum 16 bytes │ body
+//!           │ zeros up to a multiple of 64
 //! ```
 //!
 //! A bit that has flipped is put right, wherever it is. That matters most in the last frame, which

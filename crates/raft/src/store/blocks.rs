@@ -7,7 +7,8 @@
 //! file   head │ head │ sums │ 256 blocks │ sums │ 256 blocks │ …
 //! head   sum │ magic 16 bytes │ number u64 │ redb's first 320 bytes │ zeros up to 4 KiB
 //! sums   the sum of each of the blocks behind it
-//! sum    12 bytes of an XXH3 keyed with the block's number │ locator u32: where a bit has flipped (see `bit_repair`)
+//! sum    12 bytes of an XXH3 keyed with the block's number
+//!        │ locator u32: where a bit has flipped (see `bit_repair`)
 //! ```
 //!
 //! *A power cut.* Between two syncs redb writes only where the last commit refers to nothing,
@@ -164,7 +165,7 @@ impl Blocks {
             for ((block, sum), number) in blocks.zip(run.first..) {
                 match check(block, number, sum) {
                     Checked::Sound => {}
-                    Checked::Mended => {
+                    Checked::Repaired => {
                         tracing::warn!(
                             block = number,
                             "a bit had flipped in the rows' file, and is put right"
@@ -304,7 +305,7 @@ fn read_head(file: &impl StorageBackend, repaired: &AtomicU64) -> io::Result<Hea
         match check(body, copy, sum) {
             Checked::Sound if body.iter().all(|byte| *byte == 0) => continue,
             Checked::Sound => {}
-            Checked::Mended => {
+            Checked::Repaired => {
                 tracing::warn!(copy, "a bit had flipped in the head of the rows' file, and is read right");
                 repaired.fetch_add(1, Relaxed);
             }
@@ -344,7 +345,7 @@ pub(crate) fn lacks_room(error: &io::Error) -> bool {
 enum Checked {
     Sound,
     /// One bit was wrong, and is repaired.
-    Mended,
+    Repaired,
     Changed,
 }
 
@@ -356,12 +357,12 @@ fn check(block: &mut [u8], number: u64, known: &[u8]) -> Checked {
         return Checked::Sound;
     }
     if differ(&now) == 1 && known.get(HASH..) == now.get(HASH..) {
-        return Checked::Mended;
+        return Checked::Repaired;
     }
     let located =
         known.get(HASH..).and_then(|known| known.first_chunk()).map(|known| u32::from_le_bytes(*known));
     flip_back(block, located.unwrap_or_default());
-    if differ(&sum(block, number)) == 0 { Checked::Mended } else { Checked::Changed }
+    if differ(&sum(block, number)) == 0 { Checked::Repaired } else { Checked::Changed }
 }
 
 /// Returns the sum of a block. The sum of zeros is zeros, as in blocks that were never written.

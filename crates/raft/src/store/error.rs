@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The reason why the store's file cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+pub enum RowStoreError {
     /// The disk failed, or the file's content is wrong.
     #[error("{doing} {file}: {cause}", file = file.display())]
     File {
@@ -26,15 +26,15 @@ pub enum StoreError {
     },
 }
 
-impl StoreError {
-    pub(super) fn new(doing: &'static str, file: &Path, cause: impl Into<redb::Error>) -> StoreError {
-        StoreError::File { doing, file: file.to_owned(), cause: Box::new(cause.into()) }
+impl RowStoreError {
+    pub(super) fn new(doing: &'static str, file: &Path, cause: impl Into<redb::Error>) -> RowStoreError {
+        RowStoreError::File { doing, file: file.to_owned(), cause: Box::new(cause.into()) }
     }
 
     /// Returns whether written data is lost: the file holds other bytes, or the disk cannot read
     /// it. The remedy is another member's state, or a backup.
     pub fn is_damage(&self) -> bool {
-        let StoreError::File { cause, .. } = self else { return false };
+        let RowStoreError::File { cause, .. } = self else { return false };
         match &**cause {
             redb::Error::Corrupted(_) => true,
             redb::Error::Io(cause) => is_lost(cause),

@@ -15,7 +15,7 @@ mod reread;
 #[cfg(test)]
 mod tests;
 
-pub use error::StoreError;
+pub use error::RowStoreError;
 pub use reread::Reread;
 
 use crate::alarm::Alarm;
@@ -97,8 +97,8 @@ pub struct StoreStats {
 impl RowStore {
     /// Opens the file at `path`, or creates it. The state is that of the last checkpoint. Opening
     /// is immediate, also after a crash, whatever the size.
-    pub fn open(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
-        if !path.try_exists().map_err(|cause| StoreError::new("opening", path, cause))? {
+    pub fn open(path: &Path, settings: StoreSettings) -> Result<RowStore, RowStoreError> {
+        if !path.try_exists().map_err(|cause| RowStoreError::new("opening", path, cause))? {
             RowStore::create(path, settings)?;
         }
         RowStore::open_file(path, settings)
@@ -109,16 +109,16 @@ impl RowStore {
         disk: &dyn disk::Disk,
         path: &Path,
         settings: StoreSettings,
-    ) -> Result<RowStore, StoreError> {
-        let failed = |cause: io::Error| StoreError::new("opening", path, cause);
+    ) -> Result<RowStore, RowStoreError> {
+        let failed = |cause: io::Error| RowStoreError::new("opening", path, cause);
         let file = disk.open(path, true).map_err(failed)?;
         RowStore::over(Blocks::open(OnDisk(file), None).map_err(failed)?, path, settings)
     }
 
     /// Makes a file without rows. It is at `path` once it is whole.
-    fn create(path: &Path, settings: StoreSettings) -> Result<(), StoreError> {
+    fn create(path: &Path, settings: StoreSettings) -> Result<(), RowStoreError> {
         let new = path.with_extension("new");
-        let failed = |cause: io::Error| StoreError::new("creating", path, cause);
+        let failed = |cause: io::Error| RowStoreError::new("creating", path, cause);
         match std::fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             Ok(()) | Err(_) => {}
@@ -128,32 +128,32 @@ impl RowStore {
         File::open(path.parent().unwrap_or(Path::new("."))).and_then(|dir| dir.sync_all()).map_err(failed)
     }
 
-    fn open_file(path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+    fn open_file(path: &Path, settings: StoreSettings) -> Result<RowStore, RowStoreError> {
         let open = || -> Result<_, redb::Error> {
             let file =
                 os::private::options().read(true).write(true).create(true).truncate(false).open(path)?;
             let disk = file.try_clone()?;
             Ok(Blocks::open(FileBackend::new(file)?, Some(disk))?)
         };
-        let blocks = open().map_err(|e| StoreError::new("opening", path, e))?;
+        let blocks = open().map_err(|e| RowStoreError::new("opening", path, e))?;
         RowStore::over(blocks, path, settings)
     }
 
-    fn over(blocks: Blocks, path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+    fn over(blocks: Blocks, path: &Path, settings: StoreSettings) -> Result<RowStore, RowStoreError> {
         let database = Database::builder()
             .set_cache_size(settings.cache_bytes)
             .create_with_backend(blocks.clone())
-            .map_err(|e| StoreError::new("opening", path, e))?;
-        let position = read_meta(&database).map_err(|e| StoreError::new("reading", path, e))?;
+            .map_err(|e| RowStoreError::new("opening", path, e))?;
+        let position = read_meta(&database).map_err(|e| RowStoreError::new("reading", path, e))?;
         let position = match position {
             Some((FORMAT, position)) => position,
-            Some((found, _)) => return Err(StoreError::Format { file: path.to_owned(), found }),
+            Some((found, _)) => return Err(RowStoreError::Format { file: path.to_owned(), found }),
             None => {
-                begin(&database).map_err(|e| StoreError::new("creating", path, e))?;
+                begin(&database).map_err(|e| RowStoreError::new("creating", path, e))?;
                 None
             }
         };
-        let rows = read_rows(&database).map_err(|e| StoreError::new("reading", path, e))?;
+        let rows = read_rows(&database).map_err(|e| RowStoreError::new("reading", path, e))?;
         let below = RwLock::new(LowerLayers { frozen: None, writing: false, rows, position });
         let disk = Arc::new(RowFile { path: path.to_owned(), blocks, database, below });
         Ok(RowStore { active: Overlay::default(), disk, overlay_bytes: settings.overlay_bytes, alarm: None })
@@ -219,7 +219,7 @@ impl RowStore {
     }
 
     /// Adds rows of a state that is not whole yet. It has no position.
-    pub fn fill(&mut self, rows: Vec<Row>) -> Result<(), StoreError> {
+    pub fn fill(&mut self, rows: Vec<Row>) -> Result<(), RowStoreError> {
         for (key, value) in rows {
             self.active.set(&key, Some(value));
         }
@@ -228,7 +228,7 @@ impl RowStore {
 
     /// Replaces all rows and the position by those of `view`, durably. Must not be called while a
     /// checkpoint is under way.
-    pub fn replace(&mut self, view: &RowView) -> Result<(), StoreError> {
+    pub fn replace(&mut self, view: &RowView) -> Result<(), RowStoreError> {
         self.active = Overlay::default();
         self.disk.below.write().frozen = None;
         self.disk.write("replacing", view.position.clone().unwrap_or_default(), |table| {
@@ -254,7 +254,7 @@ impl RowStore {
     }
 
     fn read_failed(&self, cause: redb::StorageError) -> ! {
-        let error = StoreError::new("reading", &self.disk.path, cause);
+        let error = RowStoreError::new("reading", &self.disk.path, cause);
         match &self.alarm {
             Some(alarm) if error.is_damage() => alarm.raise(&error),
             Some(alarm) => alarm.stop(&error),
@@ -355,7 +355,7 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// Writes it as [`Checkpoint::write`] does, and waits while the disk is full.
-    pub fn write_when_there_is_room(self) -> Result<(), StoreError> {
+    pub fn write_when_there_is_room(self) -> Result<(), RowStoreError> {
         let blocks = self.disk.blocks.clone();
         blocks.wait_for_room(true);
         let written = self.write();
@@ -365,7 +365,7 @@ impl Checkpoint {
 
     /// Writes it in one durable commit. That takes as long as the disk does. The store can be read
     /// and changed meanwhile.
-    pub fn write(self) -> Result<(), StoreError> {
+    pub fn write(self) -> Result<(), RowStoreError> {
         self.disk.write("checkpointing", self.position, |table| {
             // Key order costs redb least.
             for (key, value) in self.frozen.sorted() {
@@ -386,7 +386,7 @@ impl RowFile {
         doing: &'static str,
         position: Vec<u8>,
         change: impl FnOnce(&mut redb::Table<'_, &'static [u8], &'static [u8]>) -> Result<(), redb::StorageError>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), RowStoreError> {
         let commit = || -> Result<Arc<RowTable>, redb::Error> {
             let mut transaction = self.database.begin_write()?;
             // This saves the allocator's state with the commit. Opening after a crash then takes
@@ -397,7 +397,7 @@ impl RowFile {
             transaction.commit()?;
             read_rows(&self.database)
         };
-        let rows = commit().map_err(|e| StoreError::new(doing, &self.path, e))?;
+        let rows = commit().map_err(|e| RowStoreError::new(doing, &self.path, e))?;
         let mut below = self.below.write();
         (below.rows, below.position, below.writing) = (rows, Some(position), false);
         Ok(())
@@ -421,12 +421,12 @@ impl RowView {
 
     /// Returns the rows as the disk has them. It is an error if any row differs from what was
     /// written.
-    pub fn reread(&self) -> Result<Reread, StoreError> {
+    pub fn reread(&self) -> Result<Reread, RowStoreError> {
         Reread::new(&self.blocks, self.clone())
     }
 
     /// Returns the first `limit` rows after `after`, in order. Pages together form a stream.
-    pub fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
+    pub fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, RowStoreError> {
         let read = || -> Result<Vec<_>, redb::StorageError> {
             let from = after.map_or(std::ops::Bound::Unbounded, std::ops::Bound::Excluded);
             let rows = self.rows.range::<&[u8]>((from, std::ops::Bound::Unbounded))?;
@@ -434,7 +434,7 @@ impl RowView {
                 .map(|row| row.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())))
                 .collect()
         };
-        read().map_err(|e| StoreError::new("reading", &self.path, e))
+        read().map_err(|e| RowStoreError::new("reading", &self.path, e))
     }
 }
 

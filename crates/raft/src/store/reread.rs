@@ -2,7 +2,7 @@
 //! has changed since.
 
 use super::blocks::Blocks;
-use super::{Row, RowView, StoreError, read_meta, read_rows};
+use super::{Row, RowStoreError, RowView, read_meta, read_rows};
 use redb::Database;
 
 /// Memory for pages. Each is read once.
@@ -19,7 +19,7 @@ pub struct Reread {
 }
 
 impl Reread {
-    pub(super) fn new(blocks: &Blocks, pinned: RowView) -> Result<Reread, StoreError> {
+    pub(super) fn new(blocks: &Blocks, pinned: RowView) -> Result<Reread, RowStoreError> {
         let path = pinned.path.clone();
         let open = || -> Result<_, redb::Error> {
             let database =
@@ -28,11 +28,11 @@ impl Reread {
             let rows = RowView { rows: read_rows(&database)?, position, ..pinned.clone() };
             Ok(Reread { rows, _database: database, _pinned: pinned })
         };
-        open().map_err(|error| StoreError::new("reading", &path, error))
+        open().map_err(|error| RowStoreError::new("reading", &path, error))
     }
 
     /// Returns a page of rows, see [`RowView::page`].
-    pub fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, StoreError> {
+    pub fn page(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, RowStoreError> {
         self.rows.page(after, limit)
     }
 }

@@ -118,7 +118,7 @@ fn a_damaged_or_foreign_file_is_an_error() {
     let path = dir.path().join("rows");
     std::fs::write(&path, vec![7; 10_000]).unwrap();
     let Err(error) = RowStore::open(&path, SMALL) else { panic!("opened") };
-    assert!(matches!(error, StoreError::File { .. }));
+    assert!(matches!(error, RowStoreError::File { .. }));
     assert!(error.to_string().contains("rows"), "{error}");
 
     // A later version wrote this content of redb.
@@ -132,7 +132,7 @@ fn a_damaged_or_foreign_file_is_an_error() {
     transaction.open_table(META).unwrap().insert(META_FORMAT, later.as_slice()).unwrap();
     transaction.commit().unwrap();
     drop(database);
-    assert!(matches!(RowStore::open(&path, SMALL), Err(StoreError::Format { found: 9, .. })));
+    assert!(matches!(RowStore::open(&path, SMALL), Err(RowStoreError::Format { found: 9, .. })));
 }
 
 #[test]

@@ -7,10 +7,14 @@ use crate::hosts::HostList;
 use bytes::Bytes;
 use namespace::{Error, ShareId, Spread};
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 use wire::MachineId;
 
 /// The number of reassembled shares kept: a sequential reader wants the next piece of the same one.
 const AT_HAND: usize = 4;
+
+/// The time in which hosts adopt what a file refers to. After it, what they have is no copy.
+const ADOPTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The last reassembled shares, the latest last.
 #[derive(Default)]
@@ -95,7 +99,7 @@ impl Copies {
         if let Some((_, bytes)) = self.put_together.lock().0.iter().find(|(known, _)| *known == share) {
             return Ok(bytes.clone());
         }
-        let mut patience = PATIENCE_MIN;
+        let (begun, mut patience) = (Instant::now(), PATIENCE_MIN);
         loop {
             let hosts = self.peers.hosts().now();
             match put_together(&self.peers, self.here().as_deref(), &hosts, share, patience) {
@@ -108,8 +112,11 @@ impl Copies {
                     return Ok(bytes);
                 }
                 Err(Scattered::Lost) => return Err(Error::Damaged),
-                Err(Scattered::Unreachable) if self.peers.is_stopping() => return Err(Error::CutOff),
-                Err(Scattered::Unreachable) => {
+                Err(Scattered::Unadopted) if begun.elapsed() > ADOPTED_WITHIN => return Err(Error::Damaged),
+                Err(Scattered::Unreachable | Scattered::Unadopted) if self.peers.is_stopping() => {
+                    return Err(Error::CutOff);
+                }
+                Err(Scattered::Unreachable | Scattered::Unadopted) => {
                     std::thread::sleep(PAUSE);
                     patience = (patience * 2).min(PATIENCE_MAX);
                 }

@@ -130,14 +130,14 @@ impl Copies {
 
     /// Releases stored shares that are not needed. Shares that cannot be released now are swept
     /// when this machine's next session begins.
-    pub fn let_go(&self, shares: &[ShareId]) {
+    pub fn release(&self, shares: &[ShareId]) {
         let hosts = self.peers.hosts().now();
         let here = self.here();
         let shares: Vec<ShareId> = shares.iter().flat_map(ShareId::kept_as).collect();
         for host in hosts.all() {
             match &here {
                 Some(share_host) if host.machine == self.peers.me() => {
-                    share_host.shares().let_go(host.machine, &shares);
+                    share_host.shares().release(host.machine, &shares);
                 }
                 _ => {
                     drop(self.peers.call(&hosts, host.machine, ShareCall::LetGo(shares.clone()), Vec::new()))

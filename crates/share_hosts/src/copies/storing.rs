@@ -34,7 +34,7 @@ struct Storing<'a> {
     copies: &'a Copies,
     hosts: Arc<HostList>,
     session: SessionId,
-    shares: Vec<Share>,
+    shares: Vec<ShareToStore>,
     /// The units given to hosts: each share itself, or its fragments.
     placings: Vec<Placing>,
     /// Requests that are no longer awaited: the answer may still come.
@@ -42,7 +42,7 @@ struct Storing<'a> {
 }
 
 /// A share that is to be stored.
-struct Share {
+struct ShareToStore {
     id: ShareId,
     /// Its range of the placings.
     placings: Range<usize>,
@@ -94,7 +94,7 @@ impl<'a> Storing<'a> {
             Placing { name, share, bytes, kept, left, more: 0 }
         };
         self.placings.extend(kept.into_iter().flatten().map(placing));
-        self.shares.push(Share { id, placings: from..self.placings.len(), failed: None, done });
+        self.shares.push(ShareToStore { id, placings: from..self.placings.len(), failed: None, done });
     }
 
     fn run(mut self) -> Vec<Result<(), Error>> {
@@ -196,7 +196,7 @@ impl<'a> Storing<'a> {
             if self.is_done(index) || self.is_enough(index) {
                 continue;
             }
-            let Some(Share { placings, .. }) = self.shares.get(index) else { continue };
+            let Some(ShareToStore { placings, .. }) = self.shares.get(index) else { continue };
             for placing in &mut self.placings[placings.clone()] {
                 placing.more += usize::from(!placing.left.is_empty());
                 any |= !placing.left.is_empty();

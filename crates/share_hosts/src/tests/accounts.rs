@@ -45,9 +45,9 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     // Another account can read and lease the share, but releases only its own lease.
     let mut others = connect(&group, 0, &other);
     assert_eq!(others.read(second).unwrap(), plain(2));
-    others.let_go(vec![first, second]).unwrap();
+    others.release(vec![first, second]).unwrap();
     assert_eq!(others.lease(vec![second]).unwrap().0, [second]);
-    account.let_go(vec![first, second]).unwrap();
+    account.release(vec![first, second]).unwrap();
     let server = group.share_host(0).shares().server();
     until("gone", || server.share(&first).unwrap().is_none());
     assert!(server.share(&second).unwrap().is_some());

@@ -63,7 +63,7 @@ fn fragments_are_apart_and_any_that_are_enough_are_read() {
     }
     assert_eq!(read_coded(&group.client(), 1_000), Err(Error::Damaged));
     let unneeded = store_coded(&group.client(), 100..101);
-    group.client().let_go(&unneeded);
+    group.client().release(&unneeded);
     let is_gone = |at: usize, name| group.share_host(at).shares().server().share(&name).unwrap().is_none();
     until("let go", || (0..5).all(|at| unneeded[0].kept_as().all(|name| is_gone(at, name))));
 }

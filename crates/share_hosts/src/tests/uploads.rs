@@ -1,6 +1,7 @@
 //! Uploads that are never published, and uploads under the names of others' shares.
 
 use super::*;
+use crate::peers::fetched;
 
 /// A hostile machine.
 const FORGER: MachineId = MachineId(98);
@@ -97,6 +98,48 @@ fn what_others_than_the_publisher_have_uploaded_is_no_copy() {
             assert_eq!(read(&group.client_of(0), number).unwrap(), plain(number));
         }
     }
+}
+
+/// Asks one host for a whole share, as another machine.
+fn fetch_as(machine: MachineId, group: &TestGroup, at: usize, share: ShareId) -> Result<Bytes, Error> {
+    let (peers, dir) = (Peers::new(machine), tempfile::tempdir().unwrap());
+    peers.know(caller(&group.authority, dir.path(), machine));
+    peers.hosts().set(group.list(), group.needed());
+    let asked = peers.call(&peers.hosts().now(), TestGroup::machine(at), ShareCall::Fetch(share), Vec::new());
+    fetched(asked.unwrap().wait(None).unwrap())
+}
+
+/// A host that lacks the share would store what it fetches as the group's own.
+#[test]
+fn what_nobody_has_adopted_is_a_copy_for_its_uploader_alone() {
+    let group = TestGroup::new(2);
+    let shares = store(&group.client(), 0..1);
+    let other = MachineId(97);
+    assert!(fetch_as(CLIENT, &group, 0, shares[0]).is_ok());
+    assert_eq!(fetch_as(other, &group, 0, shares[0]), Err(Error::CutOff));
+    group.publish(&shares);
+    until("adopted", || both_have(&group, &shares[0]));
+    let whole = group.share_host(0).shares().server().whole(&shares[0]).unwrap().0;
+    assert_eq!(fetch_as(other, &group, 0, shares[0]), Ok(whole.into()));
+}
+
+#[test]
+fn what_a_session_left_behind_that_is_over_is_no_copy() {
+    let mut group = TestGroup::new(2);
+    group.keeps[0] = false;
+    group.tell();
+    let (shares, forgers) = (store(&group.client(), 0..3), SessionId(6));
+    shares.iter().for_each(|share| assert_eq!(forge_in(forgers, &group, 0, *share), Ok(())));
+    group.state.over.lock().insert((FORGER, forgers));
+    group.share_host(0).compare();
+    let server = group.share_host(0).shares().server();
+    until("swept", || shares.iter().all(|share| server.leases_of(share).unwrap().is_empty()));
+    assert!(shares.iter().all(|share| server.share(share).unwrap().is_some()), "they stay for a while");
+    assert_eq!(fetch_as(MachineId(97), &group, 0, shares[0]), Err(Error::CutOff));
+    group.keeps[0] = true;
+    group.tell();
+    group.publish(&shares);
+    until("fetched", || shares.iter().all(|share| both_have(&group, share)));
 }
 
 #[test]

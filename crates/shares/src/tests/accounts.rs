@@ -84,11 +84,11 @@ fn nobody_ends_the_leases_of_a_key_but_itself(on: Medium) {
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], stranger).unwrap();
     let group = server.account("group").unwrap();
     assert_eq!(server.take_over(group, &[id(1)], Uploaders::new()).unwrap(), [id(1)]);
-    server.let_go_all(&[id(1), id(2)], Deletion::AtOnce).unwrap();
+    server.release_all(&[id(1), id(2)], Deletion::AtOnce).unwrap();
     server.reap().unwrap();
     assert_eq!(server.holds(stranger, &[id(1), id(2)]).unwrap(), [Holds::Leased; 2]);
     assert_eq!(server.usage(group).unwrap(), Usage::default());
-    server.let_go(stranger, &[id(1), id(2)], Deletion::AtOnce).unwrap();
+    server.release(stranger, &[id(1), id(2)], Deletion::AtOnce).unwrap();
     server.reap().unwrap();
     assert_eq!(server.stored().unwrap(), Usage::default());
 }
@@ -250,7 +250,7 @@ fn a_quota_bounds_what_an_account_leases_and_nobody_else(on: Medium) {
     let refused = running.store(&[(id(3), &body(3))], account).unwrap_err();
     assert!(matches!(refused, StoreError::Refused { why: Refusal::Quota, .. }), "there already: {refused}");
     assert_eq!(server.lease(account, &[id(1), id(2), id(3)], None).unwrap(), [id(1), id(2)], "renewed");
-    server.let_go(account, &[id(1)], Deletion::AfterGrace).unwrap();
+    server.release(account, &[id(1)], Deletion::AfterGrace).unwrap();
     assert_eq!(server.lease(account, &[id(3)], None).unwrap(), [id(3)]);
     // The quota in bytes.
     assert_eq!(quota(9, 350), account);

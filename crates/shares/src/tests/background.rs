@@ -4,7 +4,7 @@
 use std::{fs, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
 use super::{
-    ME, Medium, Random, Running, World, body, check_quiet, everywhere, id, let_go_now, new_share,
+    ME, Medium, Random, Running, World, body, check_quiet, everywhere, id, new_share, release_now,
     trouble::{DELETE, Fault, PLACE},
 };
 use crate::{
@@ -79,7 +79,7 @@ fn fault_5_what_comes_and_goes_during_discovery_is_neither_lost_nor_taken_for_a_
                     let length = u32::try_from(body(n).len()).unwrap();
                     assert_eq!(server.read(&id(n), 0, length).unwrap(), body(n));
                     if random.chance(50) {
-                        server.let_go(ME, &[id(n)], Deletion::AtOnce).unwrap();
+                        server.release(ME, &[id(n)], Deletion::AtOnce).unwrap();
                         server.reap().unwrap();
                         // While discovery is under way nothing is deleted. The next upload then
                         // leases the share again.
@@ -101,7 +101,7 @@ fn fault_5_who_renews_in_time_wins_against_the_reaper(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap();
-    running.server.let_go(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
+    running.server.release(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
     world.advance(100);
     // The index finds both. One is leased by the time that they are to go.
     running.server.lease(ME, &[id(1)], None).unwrap();
@@ -142,8 +142,8 @@ fn fault_9_nobody_deletes_what_he_holds_no_lease_on(on: Medium) {
     let server = &running.server;
     let stranger = server.key_account(AccountKey([1; 32]), "stranger", None).unwrap().unwrap();
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap();
-    server.let_go(ME, &[id(2)], Deletion::AfterGrace).unwrap();
-    server.let_go(stranger, &[id(1), id(2)], Deletion::AtOnce).unwrap();
+    server.release(ME, &[id(2)], Deletion::AfterGrace).unwrap();
+    server.release(stranger, &[id(1), id(2)], Deletion::AtOnce).unwrap();
     assert_eq!(server.end_account(stranger).unwrap(), 0);
     server.reap().unwrap();
     assert_eq!(world.files().0, [id(1), id(2)], "held, and within its grace period");
@@ -212,7 +212,7 @@ fn nothing_is_deleted_before_discovery_is_through_and_it_goes_on_where_it_was(on
     fs::remove_file(world.dir().join("leases.sqlite")).unwrap();
     let running = world.try_open(None).unwrap();
     running.server.take_over(ME, &[id(4)], Uploaders::new()).unwrap();
-    running.server.let_go_all(&[id(4)], Deletion::AtOnce).unwrap();
+    running.server.release_all(&[id(4)], Deletion::AtOnce).unwrap();
     running.server.reap().unwrap();
     assert!(world.file(&id(4)).is_some());
     assert_eq!(running.server.suspended().unwrap(), Some(Suspended::Discovering));
@@ -315,10 +315,10 @@ fn an_inventory_says_how_all_that_is_stored_stands(on: Medium) {
         shares,
         bytes: numbers.iter().map(|n| body(*n).len() as u64).sum(),
     };
-    server.let_go(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
+    server.release(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
     world.advance(60);
-    server.let_go(ME, &[id(3)], Deletion::AfterGrace).unwrap();
-    server.let_go(ME, &[id(4)], Deletion::AtOnce).unwrap();
+    server.release(ME, &[id(3)], Deletion::AfterGrace).unwrap();
+    server.release(ME, &[id(4)], Deletion::AtOnce).unwrap();
     world.remove_file(&id(5));
     world.write_file(&id(6), b"else");
     server.scrub().unwrap();
@@ -398,14 +398,14 @@ fn a_jump_of_the_clock_suspends_expiry_and_grace_until_somebody_confirms_it(on: 
     let own = server.account("own").unwrap();
     let until = Some(world.now() + 2 * DAY);
     server.store_many((1..=3).map(|n| new_share(id(n), &body(n))).collect(), own, until).unwrap();
-    server.let_go(own, &[id(2)], Deletion::AfterGrace).unwrap();
+    server.release(own, &[id(2)], Deletion::AfterGrace).unwrap();
     world.advance(365 * DAY);
     server.expire().unwrap();
     server.reap().unwrap();
     assert_eq!(server.suspended().unwrap(), Some(Suspended::Clock { at: world.now() }));
     assert_eq!(world.files().0.len(), 3);
     // A caller that knows the share to be unreferenced needs no clock.
-    server.let_go(own, &[id(3)], Deletion::AtOnce).unwrap();
+    server.release(own, &[id(3)], Deletion::AtOnce).unwrap();
     server.reap().unwrap();
     assert_eq!(world.files().0, [id(1), id(2)]);
     // A restart does not confirm the clock.
@@ -431,7 +431,7 @@ fn a_clock_that_goes_back_deletes_nothing_early_and_keeps_nothing_for_ever(on: M
     running.store(&[(id(1), &body(1))], ME).unwrap();
     let right = world.now();
     world.advance(20 * 3600);
-    running.server.let_go(ME, &[id(1)], Deletion::AfterGrace).unwrap();
+    running.server.release(ME, &[id(1)], Deletion::AfterGrace).unwrap();
     world.set(right);
     running.server.reap().unwrap();
     assert_eq!(world.files().0, [id(1)], "its grace begins now");
@@ -541,7 +541,7 @@ fn a_damaged_database_deletes_nothing_until_it_was_made_anew(on: Medium) {
     drop(connection);
     running.server.reap().unwrap_err();
     assert_eq!(running.server.suspended().unwrap(), Some(Suspended::Damaged));
-    let_go_now(&running, &[id(2)]);
+    release_now(&running, &[id(2)]);
     running.server.reap().unwrap();
     running.server.expire().unwrap();
     assert_eq!(world.files().0.len(), 3);

@@ -3,7 +3,7 @@
 use std::{fs, io::ErrorKind, time::Duration};
 
 use super::{
-    ME, Medium, World, body, check_quiet, everywhere, id, let_go_now, new_share,
+    ME, Medium, World, body, check_quiet, everywhere, id, new_share, release_now,
     trouble::{DELETE, Fault, PLACE, WRITE},
 };
 use crate::{AccountId, Damage, Deletion, Health, ReadError, Refusal, StoreError};
@@ -133,12 +133,12 @@ fn fault_4_storing_what_is_there_takes_a_lease(on: Medium) {
     assert!(other > AccountId::STARTER);
     running.store(&[(id(1), &body(1))], ME).unwrap();
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], other).unwrap();
-    let_go_now(&running, &[id(1)]);
+    release_now(&running, &[id(1)]);
     running.server.reap().unwrap();
     assert_eq!(running.read_all(&id(1)).unwrap(), body(1));
     assert_eq!(running.server.leases_of(&id(1)).unwrap()[0].account, other);
     check_quiet(&world, &running);
-    running.server.let_go_all(&[id(1)], Deletion::AtOnce).unwrap();
+    running.server.release_all(&[id(1)], Deletion::AtOnce).unwrap();
     running.server.reap().unwrap();
     assert!(matches!(running.read_all(&id(1)), Err(ReadError::NotFound(_))));
     check_quiet(&world, &running);
@@ -158,7 +158,7 @@ fn fault_7_what_was_interrupted_is_deleted_at_restart(on: Medium) {
     running.server.reap().unwrap();
     check_quiet(&world, &running);
     // After going was committed: the row says going, the file is in place.
-    let_go_now(&running, &[id(1)]);
+    release_now(&running, &[id(1)]);
     running.disk.set_fault_among(DELETE, 0, Fault::Cut);
     running.server.reap().unwrap_err();
     drop(running);
@@ -177,7 +177,7 @@ fn fault_8_deleting_a_share_deletes_no_other(on: Medium) {
     for (id, n) in ids.iter().zip(0..) {
         running.store(&[(*id, &body(n))], ME).unwrap();
     }
-    let_go_now(&running, &ids[..1]);
+    release_now(&running, &ids[..1]);
     running.server.reap().unwrap();
     let mut rest = ids[1..].to_vec();
     rest.sort();
@@ -188,12 +188,12 @@ fn fault_12_deletion_waits_for_the_grace_period(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1)), (id(2), &body(2)), (id(3), &body(3))], ME).unwrap();
-    running.server.let_go(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
+    running.server.release(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
     world.advance(99);
     running.server.reap().unwrap();
     assert_eq!(running.server.lease(ME, &[id(1), id(2)], None).unwrap().len(), 2, "came back in time");
-    running.server.let_go(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
-    running.server.let_go_all(&[id(2)], Deletion::AtOnce).unwrap();
+    running.server.release(ME, &[id(1), id(2)], Deletion::AfterGrace).unwrap();
+    running.server.release_all(&[id(2)], Deletion::AtOnce).unwrap();
     world.advance(99);
     running.server.reap().unwrap();
     assert_eq!(world.files().0, [id(1), id(3)]);
@@ -252,7 +252,7 @@ fn the_reaper_thread_deletes_by_itself(on: Medium) {
     drop(world.open());
     let server = world.serve(world.settings());
     server.store_many(vec![new_share(id(1), b"x"), new_share(id(2), b"y")], ME, None).unwrap();
-    server.let_go(ME, &[id(1)], Deletion::AfterGrace).unwrap();
+    server.release(ME, &[id(1)], Deletion::AfterGrace).unwrap();
     for _ in 0..1000 {
         if server.stored().unwrap().shares == 1 {
             break;
@@ -291,7 +291,7 @@ fn a_full_disk_is_reported_and_deleting_makes_room_again() {
             for each in &stored {
                 assert_eq!(running.read(each, 0, 300_000).unwrap(), [7; 300_000]);
             }
-            running.let_go(ME, &stored, Deletion::AtOnce).unwrap();
+            running.release(ME, &stored, Deletion::AtOnce).unwrap();
             running.reap().unwrap();
             assert_eq!(running.stored().unwrap().shares, 0);
         }
@@ -310,7 +310,7 @@ fn what_is_going_is_not_served_although_its_file_is_still_there_and_open(on: Med
     let running = world.open();
     running.store(&[(id(1), &body(1))], ME).unwrap();
     assert_eq!(running.read_all(&id(1)).unwrap(), body(1));
-    let_go_now(&running, &[id(1)]);
+    release_now(&running, &[id(1)]);
     assert_eq!(running.read_all(&id(1)).unwrap(), body(1), "not going yet");
     running.disk.set_fault_among(DELETE, 0, Fault::Fail(ErrorKind::Other));
     running.server.reap().unwrap_err();

@@ -64,7 +64,7 @@ fn store(clean: bool) -> (World, Store) {
     }
     server.lease(stranger, &[id(3), id(4), id(5)], Some(world.now() + 90 * 24 * 3600)).unwrap();
     let unneeded: Vec<ShareId> = (LEASED..LEASED + UNLEASED).map(id).collect();
-    server.let_go_all(&unneeded, Deletion::AfterGrace).unwrap();
+    server.release_all(&unneeded, Deletion::AfterGrace).unwrap();
     // The store has everything, such as a finished pass and an incident.
     server.expire().unwrap();
     let lost = world.dir().join("shares/04").join(crate::share::file_name(&id(9)));
@@ -86,7 +86,7 @@ fn store(clean: bool) -> (World, Store) {
             running.store(&[(id(n), &body(n))], ME).unwrap();
         }
         for n in LEASED - 5..LEASED {
-            server.let_go_all(&[id(n)], Deletion::AfterGrace).unwrap();
+            server.release_all(&[id(n)], Deletion::AfterGrace).unwrap();
             server.lease(ME, &[id(n)], Some(world.now() + 80 * 24 * 3600)).unwrap();
         }
     }

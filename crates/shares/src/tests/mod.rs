@@ -420,6 +420,6 @@ impl Random {
 /// The account that most tests use.
 pub const ME: AccountId = AccountId::ANONYMOUS;
 
-pub fn let_go_now(running: &Running, ids: &[ShareId]) {
-    running.server.let_go(ME, ids, Deletion::AtOnce).unwrap();
+pub fn release_now(running: &Running, ids: &[ShareId]) {
+    running.server.release(ME, ids, Deletion::AtOnce).unwrap();
 }

@@ -258,10 +258,10 @@ impl Run {
                 Err(_) => false,
             },
             Op::LetGo { numbers, account: Some(account), deletion } => {
-                server.let_go(*account, &ids(numbers), *deletion).is_ok()
+                server.release(*account, &ids(numbers), *deletion).is_ok()
             }
             Op::LetGo { numbers, account: None, deletion } => {
-                server.let_go_all(&ids(numbers), *deletion).is_ok()
+                server.release_all(&ids(numbers), *deletion).is_ok()
             }
             Op::DropUnrenewed { account, since } => server.drop_unrenewed_since(*account, *since).is_ok(),
             Op::Expire => server.expire().is_ok(),

@@ -3,7 +3,7 @@
 use std::{fs, io::ErrorKind, sync::atomic::Ordering};
 
 use super::{
-    ME, Medium, World, body, check_quiet, everywhere, id, let_go_now,
+    ME, Medium, World, body, check_quiet, everywhere, id, release_now,
     trouble::{DELETE, Fault, PLACE},
 };
 use crate::{AccountId, Health, Location, OpenError, ShareServerSettings, content, server::SharedState};
@@ -28,7 +28,7 @@ fn a_list_that_is_old_loses_nothing_and_revives_nothing(on: Medium) {
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1)), (id(2), &body(2))], ME).unwrap();
-    let_go_now(&running, &[id(2)]);
+    release_now(&running, &[id(2)]);
     running.server.reap().unwrap();
     running.store(&[(id(3), &body(3))], ME).unwrap();
     drop(running);
@@ -55,7 +55,7 @@ fn a_list_that_is_old_leaves_no_share_of_a_restored_database_without_a_lease(on:
     let world = World::on(on);
     let running = world.open();
     running.store(&[(id(1), &body(1))], ME).unwrap();
-    let_go_now(&running, &[id(1)]);
+    release_now(&running, &[id(1)]);
     drop(running);
     let database = world.dir().join("leases.sqlite");
     let backup = fs::read(&database).unwrap();
@@ -117,7 +117,7 @@ fn names_are_compared_whole(on: Medium) {
         running.store(&[(id(1), &body(1)), (id(256), &body(256))], ME).unwrap();
         running
     });
-    let_go_now(&servers[0], &[id(1)]);
+    release_now(&servers[0], &[id(1)]);
     servers[0].server.discover().unwrap();
     servers[0].server.reap().unwrap();
     assert_eq!(first.files().0, [id(256)]);

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use super::{ME, Medium, World, body, check_quiet, everywhere, id, let_go_now};
+use super::{ME, Medium, World, body, check_quiet, everywhere, id, release_now};
 use crate::{AccountId, Damage, HeaderError, Health, OpenError, ReadError};
 
 everywhere! {
@@ -15,6 +15,7 @@ everywhere! {
     corruption_found_while_running_is_looked_into_at_the_next_start,
     a_newer_schema_or_layout_is_refused,
     a_database_restored_from_a_backup_loses_no_share,
+    a_database_whose_count_of_openings_cannot_be_read_is_taken_for_a_restored_one,
     discovery_keeps_damaged_files_in_quarantine_and_leaves_strange_ones_alone,
     a_directory_is_served_once,
 }
@@ -42,11 +43,11 @@ fn check_rebuilt(world: &World, kept: bool) {
         );
     }
     check_quiet(world, &running);
-    let aside = fs::read_dir(world.dir())
+    let quarantined = fs::read_dir(world.dir())
         .unwrap()
-        .filter(|e| e.as_ref().unwrap().file_name().to_str().unwrap().starts_with("leases.sqlite.aside"))
+        .filter(|e| e.as_ref().unwrap().file_name().to_str().unwrap().starts_with("leases.sqlite.quarantine"))
         .count();
-    assert_eq!(aside > 0, kept);
+    assert_eq!(quarantined > 0, kept);
     // Leases work as before.
     assert_eq!(running.server.lease(ME, &[id(5)], None).unwrap(), [id(5)]);
 }
@@ -165,7 +166,7 @@ fn a_database_restored_from_a_backup_loses_no_share(on: Medium) {
     let backup = fs::read(&path).unwrap();
     let running = world.open();
     running.store(&[(id(7), &body(7))], ME).unwrap();
-    let_go_now(&running, &[id(5)]);
+    release_now(&running, &[id(5)]);
     running.server.reap().unwrap();
     drop(running);
     fs::write(&path, backup).unwrap();
@@ -180,6 +181,20 @@ fn a_database_restored_from_a_backup_loses_no_share(on: Medium) {
     assert_eq!(running.server.share(&id(5)).unwrap().unwrap().health, Health::Missing, "deleted since");
     drop(running);
     assert_eq!(world.open().server.leases_of(&id(6)).unwrap().len(), 2);
+}
+
+fn a_database_whose_count_of_openings_cannot_be_read_is_taken_for_a_restored_one(on: Medium) {
+    for damaged in [&b""[..], b"x\n", b"\xff\xfe\n", b"99999999999999999999\n"] {
+        let world = with_two_shares(on);
+        fs::write(world.dir().join("epoch"), damaged).unwrap();
+        for start in 0..2 {
+            let running = world.open();
+            running.server.reap().unwrap();
+            let leases = running.server.leases_of(&id(6)).unwrap();
+            let accounts: Vec<_> = leases.iter().map(|lease| lease.account).collect();
+            assert_eq!(accounts, [ME, AccountId::STARTER], "{damaged:?}, start {start}");
+        }
+    }
 }
 
 fn discovery_keeps_damaged_files_in_quarantine_and_leaves_strange_ones_alone(on: Medium) {

@@ -43,7 +43,7 @@ fn what_is_held_is_readable_whatever_the_others_do(on: Medium) {
                         Err(ReadError::NotFound(_) | ReadError::Going(_)) => assert!(!held),
                         Err(error) => panic!("{error}"),
                     }
-                    server.let_go(account, &[id(n)], Deletion::AfterGrace).unwrap();
+                    server.release(account, &[id(n)], Deletion::AfterGrace).unwrap();
                 }
             });
         }

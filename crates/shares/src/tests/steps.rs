@@ -42,8 +42,8 @@ fn scenario(running: &Running, acknowledged: &mut Acknowledged) -> Result<(), St
     for each in gone {
         acknowledged.remove(&each);
     }
-    if running.server.let_go(ME, &gone, Deletion::AtOnce).is_err() {
-        running.server.let_go(ME, &gone, Deletion::AtOnce)?;
+    if running.server.release(ME, &gone, Deletion::AtOnce).is_err() {
+        running.server.release(ME, &gone, Deletion::AtOnce)?;
     }
     acknowledged.extend(gone.map(|id| (id, false)));
     let _ = running.server.reap();

@@ -68,7 +68,7 @@ impl Host {
     /// The answer to stat, and whether it may be kept.
     pub fn stat(&mut self, at: usize, file: &FileId) -> Result<(Stat, bool), Error> {
         let reply = self.tries(at, Call::Stat(call::Stat { file: file.clone() }))?;
-        let kept = !matches!(reply, Reply::Passing(_));
+        let kept = !matches!(reply, Reply::Uncached(_));
         match reply.told() {
             Reply::Stat(stat) => Ok((stat, kept)),
             other => panic!("{other:?}"),

@@ -8,7 +8,7 @@ use namespace::{Attributes, FileKind, Timestamp};
 use wire::{MachineId, Rights, Versions};
 
 /// The directory, its rows, and counts of its work.
-pub(crate) struct Server {
+pub(crate) struct DirectoryHost {
     pub directory: Directory,
     pub store: MemoryStore,
     policy: Policy,
@@ -20,22 +20,22 @@ pub(crate) struct Server {
     lasting: bool,
 }
 
-impl Server {
+impl DirectoryHost {
     /// A new cluster with a root without children.
-    pub fn found(policy: Policy) -> Server {
+    pub fn found(policy: Policy) -> DirectoryHost {
         let mut store = MemoryStore::default();
         let directory = Directory::create(&mut store, root(), "machine-1", Versions::KNOWN);
         let directory = directory.with_policy(policy);
-        Server { directory, store, policy, again: false, flushes: 0, lasting: false }
+        DirectoryHost { directory, store, policy, again: false, flushes: 0, lasting: false }
     }
 
     /// Another server of the cluster of `root`, which manages no file yet.
-    pub fn found_beside(root: &Server, number: ServerId) -> Result<Server, Violation> {
+    pub fn found_beside(root: &DirectoryHost, number: ServerId) -> Result<DirectoryHost, Violation> {
         let mut store = MemoryStore::default();
         let directory = Directory::create_beside(&mut store, number, &root.store, Versions::KNOWN)
             .map_err(|fault| fault.to_string())?;
         let directory = directory.with_policy(root.policy);
-        Ok(Server { directory, store, policy: root.policy, again: false, flushes: 0, lasting: false })
+        Ok(DirectoryHost { directory, store, policy: root.policy, again: false, flushes: 0, lasting: false })
     }
 
     /// Handles an input. Reports a misdeed of a client, and a machine that gets no session.

@@ -5,7 +5,7 @@ use crate::host::Violation;
 use client::{Call, call};
 use directory::Store;
 use ident::FileId;
-use lease::{Field, Open};
+use lease::{Field, OpenModes};
 use namespace::{Entry, FileKind};
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ impl ManyMachines {
         }
         for file in &self.known {
             let handles = self.programs.iter().filter_map(|programs| programs.open.get(file)).flatten();
-            let handles: Vec<&Open> = handles.collect();
+            let handles: Vec<&OpenModes> = handles.collect();
             for (at, open) in handles.iter().enumerate() {
                 let others = handles.iter().skip(at + 1);
                 if others.clone().any(|other| open.modes().any(|mode| other.has_mode(mode.against()))) {
@@ -36,7 +36,7 @@ impl ManyMachines {
                 self.known.iter().filter(|file| self.host.server.store.get(&record_key(file)).is_some())
             {
                 let others = self.host.machines.iter().filter(|other| other.id != machine.id && !other.over);
-                let open = others.fold(Open::CLOSED, |open, other| open.or(other.client.own(file)));
+                let open = others.fold(OpenModes::CLOSED, |open, other| open.or(other.client.own(file)));
                 for field in &Field::BLACK_BOXES {
                     let Some(belief) = machine.client.others(file, field) else { continue };
                     if belief != open.has(field) && !(belief && self.ghosts.contains(file)) {

@@ -1,6 +1,6 @@
 //! Machines that do parts of an experiment. The seed does not choose their calls.
 
-use super::{Doing, ManyMachines, Work};
+use super::{Doing, ManyMachines, TurnWork};
 use crate::host::Violation;
 use crate::paper::{Actor, Script, Testbed};
 use client::{Call, call};
@@ -13,7 +13,7 @@ const PART_STEPS_MAX: u32 = 1_000_000;
 impl ManyMachines {
     /// Makes so many machines that do only the parts they are given.
     pub(crate) fn for_parts(seed: u64, machines: u64, policy: Policy) -> Result<ManyMachines, Violation> {
-        let mut office = ManyMachines::new(seed, machines, policy, usize::MAX, || Work::Nothing)?;
+        let mut office = ManyMachines::new(seed, machines, policy, usize::MAX, || TurnWork::Nothing)?;
         office.host.heard = Some(Vec::new());
         Ok(office)
     }
@@ -21,13 +21,13 @@ impl ManyMachines {
     /// Makes the next call of a script, once its last one has been answered.
     pub(super) fn go_on(&mut self, at: usize) -> Result<(), Violation> {
         let programs = &mut self.programs[at];
-        let Work::Script(script, answer) = &mut programs.work else { return Ok(()) };
+        let TurnWork::Script(script, answer) = &mut programs.work else { return Ok(()) };
         if !programs.calls.is_empty() {
             return Ok(());
         }
         let Some(call) = script.next(answer.take()).map_err(|what| format!("machine {at}: {what}"))? else {
-            if let Work::Script(script, _) = std::mem::replace(&mut programs.work, Work::Nothing) {
-                programs.work = Work::Done(script.into_part());
+            if let TurnWork::Script(script, _) = std::mem::replace(&mut programs.work, TurnWork::Nothing) {
+                programs.work = TurnWork::Done(script.into_part());
             }
             return Ok(());
         };
@@ -48,16 +48,16 @@ impl Testbed for ManyMachines {
     fn run(&mut self, parts: Vec<(usize, Actor)>) -> Result<Vec<Actor>, Violation> {
         let machines: Vec<usize> = parts.iter().map(|(at, _)| *at).collect();
         for (at, part) in parts {
-            self.programs[at].work = Work::Script(Box::new(Script::of(part)), None);
+            self.programs[at].work = TurnWork::Script(Box::new(Script::of(part)), None);
         }
         let mut steps = 0..PART_STEPS_MAX;
-        while self.programs.iter().any(|programs| matches!(programs.work, Work::Script(..))) {
+        while self.programs.iter().any(|programs| matches!(programs.work, TurnWork::Script(..))) {
             steps.next().ok_or("the parts do not come to their ends")?;
             self.step()?;
         }
         let done = machines.into_iter().map(|at| {
-            match std::mem::replace(&mut self.programs[at].work, Work::Nothing) {
-                Work::Done(part) => Ok(part),
+            match std::mem::replace(&mut self.programs[at].work, TurnWork::Nothing) {
+                TurnWork::Done(part) => Ok(part),
                 _ => Err(format!("machine {at} has not done its part")),
             }
         });

@@ -9,7 +9,7 @@ use lease::{Label, Mode};
 
 /// So many machines, which have greeted the server.
 fn greeted(seed: u64, machines: u64) -> ManyMachines {
-    let mut office = ManyMachines::new(seed, machines, Policy::default(), 6, || Work::Any).unwrap();
+    let mut office = ManyMachines::new(seed, machines, Policy::default(), 6, || TurnWork::Any).unwrap();
     office.drain();
     office
 }
@@ -26,7 +26,7 @@ impl ManyMachines {
     }
 
     /// Makes `a`, without a handle or with one opened so.
-    fn creates(&mut self, at: usize, open: Option<Open>) -> FileId {
+    fn creates(&mut self, at: usize, open: Option<OpenModes>) -> FileId {
         let call = create(FileId::root(), Label::new(b"a").unwrap(), FileKind::Regular, open);
         self.calls(at, call, Doing::Create(open));
         self.calls(at, Call::SyncAll, Doing::Name);
@@ -34,7 +34,7 @@ impl ManyMachines {
     }
 
     /// Tries to open the file; returns whether that succeeded.
-    fn tries(&mut self, at: usize, file: &FileId, open: Open) -> bool {
+    fn tries(&mut self, at: usize, file: &FileId, open: OpenModes) -> bool {
         let handles = |office: &ManyMachines| office.programs[at].open.get(file).map_or(0, Vec::len);
         let before = handles(self);
         self.calls(
@@ -49,7 +49,7 @@ impl ManyMachines {
         assert!(self.tries(at, file, READING));
     }
 
-    fn closes(&mut self, at: usize, file: &FileId, open: Open) {
+    fn closes(&mut self, at: usize, file: &FileId, open: OpenModes) {
         self.calls(at, Call::Close(call::Close { file: file.clone(), open }), Doing::Name);
     }
 
@@ -58,6 +58,7 @@ impl ManyMachines {
             dir: FileId::root(),
             label: Label::new(b"a").unwrap(),
             directory: false,
+            pending: None,
         });
         self.calls(at, call, Doing::Name);
     }
@@ -79,7 +80,7 @@ impl ManyMachines {
     }
 }
 
-const READING: Open = Open::posix(true, false);
+const READING: OpenModes = OpenModes::posix(true, false);
 
 /// Farsite §8.3.3: the cost of opens and closes depends on the number of clients, not of opens.
 #[test]
@@ -115,12 +116,12 @@ fn go_together((access, share): (u8, u8), (other_access, other_share): (u8, u8))
     access & !other_share == 0 && other_access & !share == 0
 }
 
-fn opening((access, share): (u8, u8)) -> Open {
+fn opening((access, share): (u8, u8)) -> OpenModes {
     let bits = |flags: u8, modes: [Mode; 3]| {
         modes.into_iter().enumerate().filter(move |(bit, _)| flags & (1 << bit) != 0).map(|(_, mode)| mode)
     };
     let access = bits(access, [Mode::AccessRead, Mode::AccessWrite, Mode::AccessDelete]);
-    Open::with(access.chain(bits(!share, [Mode::ExcludeRead, Mode::ExcludeWrite, Mode::ExcludeDelete])))
+    OpenModes::with(access.chain(bits(!share, [Mode::ExcludeRead, Mode::ExcludeWrite, Mode::ExcludeDelete])))
 }
 
 fn all_openings() -> impl Iterator<Item = (u8, u8)> {
@@ -167,8 +168,15 @@ fn a_directory_is_emptied_and_removed_among_many_creators() {
             let label = office.label();
             let call = match office.host.below(7) {
                 0..2 => create(dir.clone(), label, FileKind::Regular, None),
-                2..6 => Call::Unlink(call::Unlink { dir: dir.clone(), label, directory: false }),
-                _ => Call::Unlink(call::Unlink { dir: root.clone(), label: name.clone(), directory: true }),
+                2..6 => {
+                    Call::Unlink(call::Unlink { dir: dir.clone(), label, directory: false, pending: None })
+                }
+                _ => Call::Unlink(call::Unlink {
+                    dir: root.clone(),
+                    label: name.clone(),
+                    directory: true,
+                    pending: None,
+                }),
             };
             if office.programs[at].calls.len() < CALLS_MAX {
                 office.call(at, call, Doing::Name).unwrap();
@@ -200,7 +208,11 @@ fn who_creates_again_asks_nobody() {
         let (dir, label) = (FileId::root(), Label::new(name).unwrap());
         let call = create(dir.clone(), label.clone(), FileKind::Regular, None);
         office.calls(at, call, Doing::Create(None));
-        office.calls(at, Call::Unlink(call::Unlink { dir, label, directory: false }), Doing::Name);
+        office.calls(
+            at,
+            Call::Unlink(call::Unlink { dir, label, directory: false, pending: None }),
+            Doing::Name,
+        );
         office.tally.messages - before
     };
     // The first machine has all of the directory, the second the leases that it needs.
@@ -227,16 +239,25 @@ struct Plan {
 
 fn carry_out(plan: Plan) {
     let mut office = greeted(plan.deleter as u64, 3);
-    let deleting = Open::with([Mode::AccessRead, Mode::AccessDelete]);
+    let deleting = OpenModes::with([Mode::AccessRead, Mode::AccessDelete]);
     let file = office.creates(0, Some(deleting));
     assert!(office.tries(1, &file, deleting));
     if plan.seen {
         // The file has a second name for a moment. Removing the first name asks for no handles;
         // removing the last name does.
         let (dir, label) = (FileId::root(), Label::new(b"b").unwrap());
-        let link = Call::Link(call::Link { file: file.clone(), dir: dir.clone(), label: label.clone() });
+        let link = Call::Link(call::Link {
+            file: file.clone(),
+            dir: dir.clone(),
+            label: label.clone(),
+            replaced: None,
+        });
         office.calls(2, link, Doing::Name);
-        office.calls(2, Call::Unlink(call::Unlink { dir, label, directory: false }), Doing::Name);
+        office.calls(
+            2,
+            Call::Unlink(call::Unlink { dir, label, directory: false, pending: None }),
+            Doing::Name,
+        );
     }
     let mut named = true;
     for step in 0..4 {

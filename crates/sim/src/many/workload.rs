@@ -1,13 +1,13 @@
 //! The calls of programs, as the seed chooses them: few names and few files, so that machines meet.
 
 use super::oracle::record_key;
-use super::{Doing, ManyMachines, Work};
+use super::{Doing, ManyMachines, TurnWork};
 use crate::calls::create;
 use crate::host::Violation;
 use client::{Call, call};
 use directory::Store;
 use ident::FileId;
-use lease::{Label, Mode, Open};
+use lease::{Label, Mode, OpenModes};
 use namespace::{FileKind, RenameMode};
 
 /// Directories, the root among them.
@@ -32,20 +32,20 @@ impl ManyMachines {
             return Ok(());
         }
         let (call, doing) = match &self.programs[at].work {
-            Work::Any => self.some_call(at),
-            Work::Script(..) => return self.go_on(at),
-            Work::Done(_) | Work::Nothing => return Ok(()),
+            TurnWork::Any => self.some_call(at),
+            TurnWork::Script(..) => return self.go_on(at),
+            TurnWork::Done(_) | TurnWork::Nothing => return Ok(()),
         };
         self.call(at, call, doing)
     }
 
     pub(super) fn some_call(&mut self, at: usize) -> (Call, Doing) {
         let (dir, label) = (self.some_dir(at), self.label());
-        let handles = |(file, handles): (&FileId, &Vec<Open>)| {
+        let handles = |(file, handles): (&FileId, &Vec<OpenModes>)| {
             let file = file.clone();
             handles.clone().into_iter().map(move |open| (file.clone(), open))
         };
-        let open: Vec<(FileId, Open)> = self.programs[at].open.iter().flat_map(handles).collect();
+        let open: Vec<(FileId, OpenModes)> = self.programs[at].open.iter().flat_map(handles).collect();
         let pick = self.host.below(open.len() as u64) as usize;
         let some_open = open.get(pick).cloned();
         let pick = self.host.below(self.known.len() as u64) as usize;
@@ -85,7 +85,7 @@ impl ManyMachines {
             (12, ..) => (Call::Lookup(call::Lookup { dir, label }), Doing::Name),
             (13, ..) => {
                 let directory = self.host.one_in(3);
-                (Call::Unlink(call::Unlink { dir, label, directory }), Doing::Name)
+                (Call::Unlink(call::Unlink { dir, label, directory, pending: None }), Doing::Name)
             }
             (14, ..) => {
                 let (to_dir, to, mode) = (self.some_dir(at), self.label(), RenameMode::Replace);
@@ -97,11 +97,13 @@ impl ManyMachines {
                         to,
                         mode,
                         whiteout: false,
+                        source: None,
+                        replaced: None,
                     }),
                     Doing::Name,
                 )
             }
-            (15, _, Some(file)) => (Call::Link(call::Link { file, dir, label }), Doing::Name),
+            (15, _, Some(file)) => (Call::Link(call::Link { file, dir, label, replaced: None }), Doing::Name),
             (16, ..) if self.dirs.len() < DIRS_MAX => {
                 (create(dir, label, FileKind::Directory, None), Doing::Create(None))
             }
@@ -112,9 +114,9 @@ impl ManyMachines {
         }
     }
 
-    pub(super) fn some_opening(&mut self) -> Open {
+    pub(super) fn some_opening(&mut self) -> OpenModes {
         let pick = self.host.below(OPENINGS.len() as u64) as usize;
-        Open::with(OPENINGS[pick].iter().copied())
+        OpenModes::with(OPENINGS[pick].iter().copied())
     }
 
     pub(super) fn some_dir(&mut self, at: usize) -> FileId {

@@ -4,7 +4,7 @@ use crate::host::Violation;
 use bytes::Bytes;
 use client::{Call, Reply, call};
 use ident::FileId;
-use lease::{Label, Mode, Open};
+use lease::{Label, Mode, OpenModes};
 use namespace::{Error, FileKind, FileSpec, RenameMode};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -14,7 +14,7 @@ const ITERATIONS: u64 = 100;
 /// The file that they open.
 pub(super) const OPENED: &str = "document";
 /// How an editor opens the file that it saves.
-const WRITING: Open = Open::posix(false, true);
+const WRITING: OpenModes = OpenModes::posix(false, true);
 
 /// A client's part in an experiment, and its progress. Any client anywhere can take a part, and
 /// returns it with its findings.
@@ -25,7 +25,7 @@ pub enum Actor {
     /// Saves a file again and again.
     Edit(Editor),
     /// Checks once that a file has the saved content's identity and size.
-    Read(Reader),
+    Read(SavedContentCheck),
     /// Opens a file again and again.
     Open(Opener),
 }
@@ -114,14 +114,14 @@ impl Due {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Installer {
     names: VecDeque<Label>,
-    open: Option<Open>,
+    open: Option<OpenModes>,
     synced: bool,
     /// The files, in the order of their names.
     pub(super) made: Vec<FileId>,
 }
 
 impl Installer {
-    pub(super) fn of(names: impl IntoIterator<Item = Label>, open: Option<Open>) -> Actor {
+    pub(super) fn of(names: impl IntoIterator<Item = Label>, open: Option<OpenModes>) -> Actor {
         let names = names.into_iter().collect();
         Actor::Install(Installer { names, open, synced: false, made: Vec::new() })
     }
@@ -191,7 +191,10 @@ impl Editor {
             // The file must still be the visited one.
             0 => edited.look(label),
             1 => (lookup(backup), Due::Node(Some(edited.old.clone()))),
-            2 => (Call::Unlink(call::Unlink { dir, label: backup, directory: false }), Due::Nothing),
+            2 => (
+                Call::Unlink(call::Unlink { dir, label: backup, directory: false, pending: None }),
+                Due::Nothing,
+            ),
             3 => (lookup(backup), Due::NotFound),
             4 => {
                 let (from_dir, to_dir, mode) = (dir.clone(), dir, RenameMode::Replace);
@@ -203,6 +206,8 @@ impl Editor {
                         to: backup,
                         mode,
                         whiteout: false,
+                        source: None,
+                        replaced: None,
                     }),
                     Due::Nothing,
                 )
@@ -233,13 +238,13 @@ impl Editor {
 
 /// Checks once that a file has the saved content's identity and size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Reader {
+pub struct SavedContentCheck {
     look: Option<(Label, Edited)>,
 }
 
-impl Reader {
+impl SavedContentCheck {
     pub(super) fn of(name: &str, edited: Edited) -> Actor {
-        Actor::Read(Reader { look: Some((label(name), edited)) })
+        Actor::Read(SavedContentCheck { look: Some((label(name), edited)) })
     }
 }
 
@@ -259,7 +264,7 @@ impl Opener {
     /// One iteration: "Each open is first attempted with shared-read/exclusive-write access, and
     /// when this fails, the open is repeated with shared-read access" (Farsite §8.2.4).
     fn iteration(&self) -> [(Call, Due); 4] {
-        let (file, reading) = (self.file.clone(), Open::posix(true, false));
+        let (file, reading) = (self.file.clone(), OpenModes::posix(true, false));
         [
             (lookup(label(OPENED)), Due::Node(Some(file.clone()))),
             (
@@ -285,11 +290,11 @@ fn lookup(label: Label) -> Call {
 }
 
 /// Shared-read/exclusive-write access: this handle reads and writes, others only read.
-pub(super) fn exclusive_write() -> Open {
-    Open::with([Mode::AccessRead, Mode::AccessWrite, Mode::ExcludeWrite])
+pub(super) fn exclusive_write() -> OpenModes {
+    OpenModes::with([Mode::AccessRead, Mode::AccessWrite, Mode::ExcludeWrite])
 }
 
-fn create(label: Label, open: Option<Open>) -> Call {
+fn create(label: Label, open: Option<OpenModes>) -> Call {
     let (dir, spec) = (FileId::root(), FileSpec::new(FileKind::Regular, 0o644, 0o022));
     Call::Create(call::Create { dir, label, spec, open })
 }

@@ -1,24 +1,34 @@
-//! The machines: a client each, and its wires to servers.
+//! The machines: a client each, with a kernel below it, and its wires to servers.
 
 use super::wires::Wire;
 use super::{ManyServers, SPACE};
 use crate::host::Violation;
-use client::{Call, Client, Input, Now, Outcome, Output, Settings};
+use crate::kernel::Kernel;
+use client::{Call, Client, Input, Invalidation, Now, Output, Settings, Ticket};
 use directory::Input as ServerInput;
-use ident::ServerId;
+use ident::{FileId, ServerId};
 use lease::Time;
-use namespace::{Cred, Timestamp};
+use namespace::Timestamp;
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use wire::{MachineId, ToClient, Version};
 
-/// A machine: a client, and its wires to servers.
+/// A machine: a client, the kernel that asks it, and its wires to servers.
 pub(super) struct Machine {
     id: MachineId,
     pub client: Client,
     /// By server.
     pub wires: Vec<Wire>,
+    pub kernel: Kernel,
+    /// Counts the beginnings of calls and the ends of what was kept.
+    pub tick: u64,
+    /// Revocations that the kernel has not done yet: number, what must go, and what may.
+    pub revoked: Vec<(u64, Vec<Invalidation>, Vec<Invalidation>)>,
+    /// Lingering files that the kernel has not forgotten yet.
+    pub forgets: Vec<FileId>,
+    /// Calls that wait, and when each began.
+    pub calls: BTreeMap<Ticket, (Call, u64)>,
 }
 
 impl Machine {
@@ -29,26 +39,28 @@ impl Machine {
         // Small bounds, so that every limit is met.
         let settings =
             Settings { dirty_bytes_max: 256 << 10, files_max: 40, names_max: 4, ..Settings::new(seed) };
-        let wires = (0..servers).map(|_| Wire::default()).collect();
-        Machine { id, client: Client::new(settings), wires }
+        let mut client = Client::new(settings);
+        client.has_below();
+        Machine {
+            id,
+            client,
+            wires: (0..servers).map(|_| Wire::default()).collect(),
+            kernel: Kernel::default(),
+            tick: 0,
+            revoked: Vec::new(),
+            forgets: Vec::new(),
+            calls: BTreeMap::new(),
+        }
     }
 }
 
-fn clocks(now: Time) -> Now {
+pub(super) fn clocks(now: Time) -> Now {
     let secs = 1_700_000_000 + (now.0 / 1_000).cast_signed();
     Now { time: now, wall: Timestamp { secs, nanos: (now.0 % 1_000) as u32 * 1_000_000 } }
 }
 
 impl ManyServers {
-    /// Begins a call.
-    pub(super) fn call(&mut self, at: usize, call: Call) -> Result<Outcome, Violation> {
-        let mut out = Vec::new();
-        let outcome = self.machines[at].client.call(clocks(self.now), &Cred::default(), call, &mut out);
-        self.carry_out(at, out)?;
-        Ok(outcome)
-    }
-
-    fn input(&mut self, at: usize, input: Input) -> Result<(), Violation> {
+    pub(super) fn input(&mut self, at: usize, input: Input) -> Result<(), Violation> {
         let mut out = Vec::new();
         self.machines[at].client.handle(clocks(self.now), input, &mut out);
         self.carry_out(at, out)
@@ -146,7 +158,8 @@ impl ManyServers {
         Ok(())
     }
 
-    fn carry_out(&mut self, at: usize, out: Vec<Output>) -> Result<(), Violation> {
+    /// Carries out the client's outputs.
+    pub(super) fn carry_out(&mut self, at: usize, out: Vec<Output>) -> Result<(), Violation> {
         let mut next = Vec::new();
         for output in out {
             self.notes(|| format!("machine {at} -> {output:?}"));
@@ -157,7 +170,7 @@ impl ManyServers {
                     wire.to_server.extend(session.map(|session| ServerInput::Message { session, message }));
                 }
                 Output::Connect(server) => self.connect(at, server)?,
-                Output::Answer { ticket, result } => _ = self.answers.insert((at, ticket), result),
+                Output::Answer { ticket, result } => self.answers(at, ticket, result)?,
                 Output::Store(upload) => {
                     let pieces = upload.pieces.iter().map(|(nonce, plain)| (*nonce, plain));
                     let (bytes, hashes) = content::seal_share(&upload.key, pieces);
@@ -165,9 +178,15 @@ impl ManyServers {
                     next.push(Input::Stored { upload: upload.upload, result: Ok(hashes) });
                 }
                 Output::Salvage(salvage) => return Err(format!("machine {at} has lost {salvage:?}")),
-                // No front door has anything cached.
-                Output::Yield { number, .. } => next.push(Input::Yielded { number, kept: BTreeSet::new() }),
-                Output::Unneeded(_) | Output::Settled(_) | Output::Invalidate(_) => {}
+                Output::Revoke { number, what, offered } => {
+                    self.machines[at].revoked.push((number, what, offered));
+                }
+                Output::RevokeUncovered(what) => {
+                    let Machine { kernel, tick, .. } = &mut self.machines[at];
+                    kernel.bar(*tick, std::slice::from_ref(&what));
+                    kernel.takes_back(&[what]);
+                }
+                Output::Unneeded(_) | Output::Settled(_) => {}
             }
         }
         next.into_iter().try_for_each(|input| self.input(at, input))

@@ -5,8 +5,9 @@
 
 use super::events::Event;
 use super::state::machine::Left;
-use super::{Violation, World};
+use super::{Mutation, Violation, World};
 use crate::host::connection::Connection;
+use crate::kernel::Kernel;
 use client::{Continuation, Heard, Input};
 use ident::ServerId;
 use std::collections::BTreeMap;
@@ -123,7 +124,7 @@ impl World {
         let machine = &mut self.machines[at];
         let calls = std::mem::take(&mut machine.calls);
         machine.client = client;
-        machine.kernel = super::kernel::Kernel::new(lie);
+        machine.kernel = Kernel::new(lie == Some(Mutation::FoldedBelow));
         machine.gave_way.clear();
         machine.unstored.clear();
         (machine.connection, machine.steady) = (Connection::default(), None);

@@ -19,7 +19,7 @@ pub(super) struct Revoking {
 
 /// A fault of a machine's link that ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Mended {
+pub(super) enum LinkRepaired {
     /// A cut of one direction, or of both.
     Cut([bool; 2]),
     /// A slow link; the delay is what it was.
@@ -62,7 +62,7 @@ pub(super) enum Event {
     Uploads(usize, u64, Box<Upload>),
     /// The kernel of a machine (of that incarnation) drops the entries and attributes that the
     /// client revokes.
-    Yields(usize, u64, Revoking),
+    Revokes(usize, u64, Revoking),
     /// A frozen machine goes on.
     Thaws(usize),
     /// The earliest input in a lone server's log is applied. The number is that of the server's
@@ -77,7 +77,7 @@ pub(super) enum Event {
     /// A message from one replica reaches another. `members` are their numbers when it was sent.
     Replicates { from: usize, to: usize, members: [u64; 2], message: Message },
     /// A replica's disk has made its log durable up to there, unless the log's end was replaced.
-    Synced { at: usize, tail: u64, through: u64 },
+    Synced { at: usize, tail: u64, up_to: u64 },
     /// A leader's proposals become an entry.
     Appends(usize, u64),
     /// A server that is no longer a member ends.
@@ -93,7 +93,7 @@ pub(super) enum Event {
     /// A server or a machine starts the new program.
     Upgrades,
     /// A fault of a machine's link ends.
-    Mends(usize, Mended),
+    RepairsLink(usize, LinkRepaired),
     /// The checks that hold at any time run.
     Looks,
 }

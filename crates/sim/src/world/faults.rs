@@ -1,6 +1,6 @@
 //! Faults, and their ends.
 
-use super::events::{Event, Mended, Repaired};
+use super::events::{Event, LinkRepaired, Repaired};
 use super::{Violation, World};
 
 /// The longest fault with its consequences, ms.
@@ -203,14 +203,14 @@ impl World {
             *cut += u64::from(way);
         }
         let wait = self.some_time(90_000);
-        self.later(wait, Event::Mends(at, Mended::Cut(ways)));
+        self.later(wait, Event::RepairsLink(at, LinkRepaired::Cut(ways)));
     }
 
     fn slows(&mut self, at: usize) {
         let slow = 1 + self.below(self.weather.slow_ms);
         let before = std::mem::replace(&mut self.links[at].delay, (slow / 2, slow / 2));
         let wait = self.some_time(40_000);
-        self.later(wait, Event::Mends(at, Mended::Slow(before)));
+        self.later(wait, Event::RepairsLink(at, LinkRepaired::Slow(before)));
     }
 
     fn freezes(&mut self, at: usize) {
@@ -221,15 +221,15 @@ impl World {
         }
     }
 
-    pub(super) fn mends(&mut self, at: usize, mended: Mended) -> Result<(), Violation> {
-        match mended {
+    pub(super) fn repairs_link(&mut self, at: usize, repaired: LinkRepaired) -> Result<(), Violation> {
+        match repaired {
             _ if self.healed => {}
-            Mended::Cut(ways) => {
+            LinkRepaired::Cut(ways) => {
                 for (cut, way) in self.links[at].cut.iter_mut().zip(ways) {
                     *cut -= u64::from(way);
                 }
             }
-            Mended::Slow(before) => self.links[at].delay = before,
+            LinkRepaired::Slow(before) => self.links[at].delay = before,
         }
         Ok(())
     }

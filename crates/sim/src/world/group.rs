@@ -3,7 +3,7 @@
 //! the latest term's leader, report how much is on disk, and apply committed entries.
 
 use super::events::Event;
-use super::log::{Entry, Log};
+use super::log::{Log, RaftEntry};
 use super::replica::Checkpoint;
 use super::state::group::Message;
 use super::state::link::Way;
@@ -86,7 +86,7 @@ impl World {
         from: usize,
         round: u64,
         (before, before_term): (u64, u64),
-        entries: Vec<Rc<Entry>>,
+        entries: Vec<Rc<RaftEntry>>,
         commit: u64,
     ) -> Result<(), Violation> {
         let replica = &mut self.group.replicas[to];
@@ -163,17 +163,17 @@ impl World {
         let now = self.now;
         let replica = &mut self.group.replicas[at];
         replica.synced_at = replica.synced_at.max(now) + takes;
-        let (through, tail, time) = (replica.log.last().index, replica.tail, replica.synced_at);
-        self.events.add(time, Event::Synced { at, tail, through });
+        let (up_to, tail, time) = (replica.log.last().index, replica.tail, replica.synced_at);
+        self.events.add(time, Event::Synced { at, tail, up_to });
     }
 
     /// The disk has made the log durable up to there.
-    pub(super) fn synced(&mut self, at: usize, tail: u64, through: u64) -> Result<(), Violation> {
+    pub(super) fn synced(&mut self, at: usize, tail: u64, up_to: u64) -> Result<(), Violation> {
         let replica = &mut self.group.replicas[at];
         if !replica.up || replica.tail != tail {
             return Ok(());
         }
-        replica.durable = replica.durable.max(through);
+        replica.durable = replica.durable.max(up_to);
         if replica.leads.is_some() {
             return self.commits(at);
         }
@@ -209,7 +209,7 @@ impl World {
         }
     }
 
-    fn applies_entry(&mut self, at: usize, entry: &Entry) -> Result<(), Violation> {
+    fn applies_entry(&mut self, at: usize, entry: &RaftEntry) -> Result<(), Violation> {
         let tells = self.may_tell(at, entry);
         let mut said: Vec<Vec<Output>> = Vec::with_capacity(entry.inputs.len());
         for input in &entry.inputs {

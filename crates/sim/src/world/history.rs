@@ -77,7 +77,7 @@ impl Seen {
 
 /// A value that a register had, and the call that gave it (none at the beginning).
 #[derive(Clone, Debug)]
-pub(super) struct Version {
+pub(super) struct RegisterVersion {
     pub value: Value,
     pub by: Option<CallNumber>,
 }
@@ -145,7 +145,7 @@ pub(super) struct History {
     pub calls: Vec<Called>,
     /// Updates without a known result: neither applied nor refused.
     open: BTreeMap<Life, BTreeSet<CallNumber>>,
-    pub registers: BTreeMap<Key, Vec<Version>>,
+    pub registers: BTreeMap<Key, Vec<RegisterVersion>>,
     pub observations: Vec<Observation>,
     /// Directories' times in answers.
     pub looks: Vec<Look>,
@@ -154,7 +154,7 @@ pub(super) struct History {
     asked: BTreeMap<(SessionId, u64), Operation>,
     ships: BTreeSet<(SessionId, u64)>,
     /// The index up to which each session's log has been applied.
-    through: BTreeMap<SessionId, u64>,
+    up_to: BTreeMap<SessionId, u64>,
     /// The directories in which a file has names, once for each name. Then the names removed since
     /// the last input but one, and every directory in which a file ever had a name.
     pub parents: BTreeMap<FileId, Vec<FileId>>,
@@ -213,6 +213,15 @@ impl History {
         let (applied, shipped, when) = (false, false, 0);
         self.calls.push(Called { life, call, begun, done, given_up, when, refused, applied, shipped, made });
         number
+    }
+
+    /// A call that has done nothing begins again in this life.
+    pub fn begins_again(&mut self, number: CallNumber, life: Life) {
+        let Some(called) = self.calls.get_mut(number) else { return };
+        let before = std::mem::replace(&mut called.life, life);
+        if self.open.get_mut(&before).is_some_and(|open| open.remove(&number)) {
+            self.open.entry(life).or_default().insert(number);
+        }
     }
 
     /// Whether `call` does the same as that call, so that an operation could be of either.
@@ -309,10 +318,10 @@ impl History {
     }
 
     /// The entries of a session's log that are applied now and were not before.
-    pub fn fresh(&mut self, session: SessionId, through: u64) -> RangeInclusive<u64> {
-        let known = self.through.entry(session).or_default();
-        let before = std::mem::replace(known, through.max(*known));
-        before + 1..=through
+    pub fn fresh(&mut self, session: SessionId, up_to: u64) -> RangeInclusive<u64> {
+        let known = self.up_to.entry(session).or_default();
+        let before = std::mem::replace(known, up_to.max(*known));
+        before + 1..=up_to
     }
 
     /// A client ships an operation.
@@ -513,17 +522,17 @@ impl History {
                     && (called.begun..called.done.min(called.given_up)).contains(&tick)
             })
         };
-        let through = self.open.get(life).and_then(|open| open.iter().rev().find(under_way).copied());
+        let up_to = self.open.get(life).and_then(|open| open.iter().rev().find(under_way).copied());
         let calls = &mut self.calls;
         let written = self.contents.entry(file.clone()).or_default();
         let unpublished = written.unpublished.entry(*life).or_default();
         let last =
             unpublished.iter().rposition(|number| calls.get(*number).is_some_and(|it| it.done == tick));
-        let published: Vec<CallNumber> = match (last, through) {
+        let published: Vec<CallNumber> = match (last, up_to) {
             (Some(last), _) => unpublished.drain(..=last).collect(),
-            (None, Some(through)) => {
-                calls.get_mut(through).into_iter().for_each(|called| called.shipped = true);
-                vec![through]
+            (None, Some(up_to)) => {
+                calls.get_mut(up_to).into_iter().for_each(|called| called.shipped = true);
+                vec![up_to]
             }
             (None, None) => return,
         };
@@ -532,7 +541,7 @@ impl History {
             if let Some(called) = calls.get_mut(number).filter(|called| !called.applied) {
                 called.applied = true;
                 change(&mut written.bytes, &called.call);
-                versions.push(Version { value: content(&written.bytes), by: Some(number) });
+                versions.push(RegisterVersion { value: content(&written.bytes), by: Some(number) });
             }
         }
         self.registers.entry(Key::Content(file.clone())).or_default().extend(versions);
@@ -576,10 +585,10 @@ impl History {
         if versions.is_empty()
             && let Some(value) = at_first(&key)
         {
-            versions.push(Version { value, by: None });
+            versions.push(RegisterVersion { value, by: None });
         }
         if let Key::Name(dir, _) = &key {
-            if let Some(Version { value: Value::Bound(file), .. }) = versions.last() {
+            if let Some(RegisterVersion { value: Value::Bound(file), .. }) = versions.last() {
                 let parents = self.parents.entry(file.clone()).or_default();
                 parents.iter().position(|parent| parent == dir).map(|at| parents.swap_remove(at));
                 self.left.push((file.clone(), dir.clone()));
@@ -589,7 +598,7 @@ impl History {
                 self.ever.entry(file.clone()).or_default().insert(dir.clone());
             }
         }
-        versions.push(Version { value, by: Some(by) });
+        versions.push(RegisterVersion { value, by: Some(by) });
     }
 
     /// The value that a register has at the server.
@@ -599,7 +608,7 @@ impl History {
 
     /// Files without a name: writes to them are not missed.
     pub fn nameless(&self) -> BTreeSet<FileId> {
-        let bound = |versions: &Vec<Version>| {
+        let bound = |versions: &Vec<RegisterVersion>| {
             versions
                 .iter()
                 .filter_map(|version| match &version.value {
@@ -715,7 +724,7 @@ fn is_of(operation: &Operation, called: &Called) -> bool {
         ) => (dir, label) == (d, l),
         (
             Operation::Link(operation::Link { file, dir, label, .. }),
-            Call::Link(call::Link { file: f, dir: d, label: l }),
+            Call::Link(call::Link { file: f, dir: d, label: l, .. }),
         ) => (file, dir, label) == (f, d, l),
         (
             Operation::Unlink(operation::Unlink { dir, label, .. }),

@@ -4,7 +4,7 @@
 //! question came (Raft §6.4, the read index).
 
 use super::events::Event;
-use super::log::Entry;
+use super::log::RaftEntry;
 use super::state::group::Message;
 use super::state::leader::{Follower, Leader, Question};
 use super::state::link::{Packet, Way};
@@ -239,7 +239,7 @@ impl World {
     /// Whether the replica sends an entry's outputs: only the leader that proposed the entry does.
     /// The names of connections in other entries mean nothing here, and [`Input::Lead`] gives the
     /// rest of those outputs again.
-    pub(super) fn may_tell(&self, replica: usize, entry: &Entry) -> bool {
+    pub(super) fn may_tell(&self, replica: usize, entry: &RaftEntry) -> bool {
         let replica = &self.group.replicas[replica];
         replica.leads.is_some() && replica.term == entry.term
     }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 /// A leader's proposals, with one time; or the members that decide from here on.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct RaftEntry {
     pub term: u64,
     pub time: Time,
     pub inputs: Vec<Input>,
@@ -18,7 +18,7 @@ pub(super) struct Entry {
 
 /// An entry's place in the log. No two entries have the same index and term (Raft §5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct LogPlace {
     pub index: u64,
     pub term: u64,
     pub time: Time,
@@ -27,16 +27,16 @@ pub(super) struct Place {
 /// The entries after some place; earlier ones are in a checkpoint.
 #[derive(Debug)]
 pub(super) struct Log {
-    base: Place,
+    base: LogPlace,
     /// The members that decide after the base, and later ones with their first index.
     members: Rc<Members>,
     changes: Vec<(u64, Rc<Members>)>,
-    entries: VecDeque<Rc<Entry>>,
+    entries: VecDeque<Rc<RaftEntry>>,
 }
 
 impl Log {
     /// A log without entries after `base`, where these members decide.
-    pub fn after(base: Place, members: Rc<Members>) -> Log {
+    pub fn after(base: LogPlace, members: Rc<Members>) -> Log {
         Log { base, members, changes: Vec::new(), entries: VecDeque::new() }
     }
 
@@ -45,12 +45,12 @@ impl Log {
         self.base.index
     }
 
-    pub fn last(&self) -> Place {
+    pub fn last(&self) -> LogPlace {
         let index = self.base.index + self.entries.len() as u64;
-        self.entries.back().map_or(self.base, |entry| Place { index, term: entry.term, time: entry.time })
+        self.entries.back().map_or(self.base, |entry| LogPlace { index, term: entry.term, time: entry.time })
     }
 
-    pub fn get(&self, index: u64) -> Option<&Rc<Entry>> {
+    pub fn get(&self, index: u64) -> Option<&Rc<RaftEntry>> {
         let at = index.checked_sub(self.base.index + 1)?;
         self.entries.get(at as usize)
     }
@@ -64,7 +64,7 @@ impl Log {
     }
 
     /// At most `limit` entries after this index.
-    pub fn entries_after(&self, index: u64, limit: usize) -> Vec<Rc<Entry>> {
+    pub fn entries_after(&self, index: u64, limit: usize) -> Vec<Rc<RaftEntry>> {
         let skip = index.saturating_sub(self.base.index) as usize;
         self.entries.iter().skip(skip).take(limit).cloned().collect()
     }
@@ -85,7 +85,7 @@ impl Log {
         self.changes.last().map_or(self.base.index, |(at, _)| *at)
     }
 
-    pub fn push(&mut self, entry: Rc<Entry>) {
+    pub fn push(&mut self, entry: Rc<RaftEntry>) {
         if let Some(members) = &entry.members {
             self.changes.push((self.last().index + 1, members.clone()));
         }
@@ -93,7 +93,7 @@ impl Log {
     }
 
     /// Replaces the entry at this index.
-    pub fn replaces(&mut self, index: u64, by: impl Fn(&Rc<Entry>) -> Rc<Entry>) {
+    pub fn replaces(&mut self, index: u64, by: impl Fn(&Rc<RaftEntry>) -> Rc<RaftEntry>) {
         let at = index.checked_sub(self.base.index + 1);
         if let Some(entry) = at.and_then(|at| self.entries.get_mut(at as usize)) {
             *entry = by(entry);
@@ -115,7 +115,7 @@ impl Log {
         while self.base.index < index
             && let Some(entry) = self.entries.pop_front()
         {
-            self.base = Place { index: self.base.index + 1, term: entry.term, time: entry.time };
+            self.base = LogPlace { index: self.base.index + 1, term: entry.term, time: entry.time };
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::events::{Event, Revoking};
 use super::history::{tick_of, wall};
-use super::kernel::{Kernel, locks};
 use super::state::link::{Packet, Way, WireLink};
 use super::state::machine::Machine;
 use super::{Mutation, Violation, World};
 use crate::host::connection::Connection;
+use crate::kernel::{Kernel, locks};
 use client::{Client, Input, Invalidation, Now, Output, Settings, Ticket, Upload};
 use ident::{FileId, ServerId};
 use lease::Time;
@@ -56,7 +56,7 @@ impl World {
             frozen: None,
             rate_ppm,
             offset,
-            kernel: Kernel::new(self.weather.lie),
+            kernel: Kernel::new(self.weather.lie == Some(Mutation::FoldedBelow)),
             unstored: BTreeMap::new(),
             left: None,
             steady: None,
@@ -190,9 +190,9 @@ impl World {
 
     /// A client that counts its term from the receipt: as if it had greeted only now.
     fn lie_about_receipt(&mut self, at: usize, space: Space) -> Result<(), Violation> {
-        let (through, rejected, term_ms, version) = (0, Vec::new(), directory::TERM_MS, Version::NEWEST);
+        let (up_to, rejected, term_ms, version) = (0, Vec::new(), directory::TERM_MS, Version::NEWEST);
         self.input(at, Input::Greeting(ServerId::ROOT))?;
-        let resumed = ToClient::Resumed { through, rejected, space, term_ms, version };
+        let resumed = ToClient::Resumed { up_to, rejected, forgotten: 0, space, term_ms, version };
         self.input(at, Input::Message(ServerId::ROOT, resumed))
     }
 
@@ -209,6 +209,11 @@ impl World {
         // As in the shipped machine, a program makes no other call before all outputs are on their
         // way. Otherwise the call would overtake them.
         let mut interrupted = Vec::new();
+        let failed = |output: &Output| match output {
+            Output::Answer { ticket, result: Err(namespace::Error::CutOff) } => Some(*ticket),
+            _ => None,
+        };
+        let failed: BTreeSet<Ticket> = out.iter().filter_map(failed).collect();
         for output in out {
             self.notes(|| format!("machine {at} at {}: {output:?}", tick_of(now.wall)));
             match output {
@@ -232,7 +237,15 @@ impl World {
                 }
                 Output::Salvage(salvage) if salvage.cut_off => {
                     self.happened.fenced += 1;
-                    self.machines[at].life = self.history.new_life(at);
+                    let life = self.history.new_life(at);
+                    self.machines[at].life = life;
+                    // Calls that do not fail begin again.
+                    let calls =
+                        self.machines[at].calls.iter().filter(|(ticket, _)| !failed.contains(*ticket));
+                    for (_, (call, _)) in calls {
+                        self.happened.begun_again += 1;
+                        self.history.begins_again(*call, life);
+                    }
                 }
                 Output::Salvage(salvage) if self.is_limited(at) => {
                     // A directory was moved out of the machine's rights.
@@ -245,12 +258,12 @@ impl World {
                 Output::Salvage(salvage) => {
                     return Err(format!("what machine {at} did was refused: {:?}", salvage.items));
                 }
-                Output::Yield { number, what, offered } => {
+                Output::Revoke { number, what, offered } => {
                     let (wait, incarnation) = (self.below(30), self.machines[at].incarnation);
                     let revoking = Revoking { number, what, offered, tries: 0 };
-                    self.later(wait, Event::Yields(at, incarnation, revoking));
+                    self.later(wait, Event::Revokes(at, incarnation, revoking));
                 }
-                Output::Invalidate(what) => {
+                Output::RevokeUncovered(what) => {
                     let kernel = &mut self.machines[at].kernel;
                     kernel.bar(tick_of(now.wall), std::slice::from_ref(&what));
                     kernel.takes_back(&[what]);
@@ -270,8 +283,8 @@ impl World {
             && let ToServer::Log { first, entries, .. } = &message
             && let Some(LogEntry::Wrote { file }) = entries.last()
         {
-            let through = first + entries.len() as u64 - 1;
-            let heard = ToClient::Heard { file: file.clone(), through, goes_on: true };
+            let up_to = first + entries.len() as u64 - 1;
+            let heard = ToClient::Heard { file: file.clone(), up_to, goes_on: true };
             self.send(at, Way::Down, connection, Packet::Tells(heard));
         }
         self.send(at, Way::Up, connection, Packet::Says(message));
@@ -280,19 +293,19 @@ impl World {
     /// The kernel drops all that the client revokes: entries only once no call keeps their
     /// directory locked. Of what is offered it keeps what a call keeps locked, and some of the
     /// rest.
-    pub(super) fn yields(
+    pub(super) fn revokes(
         &mut self,
         at: usize,
         incarnation: u64,
         mut revoking: Revoking,
     ) -> Result<(), Violation> {
         let gone = self.machines[at].incarnation != incarnation || self.machines[at].left.is_some();
-        if gone || self.waits_frozen(at, || Event::Yields(at, incarnation, revoking.clone())) {
+        if gone || self.waits_frozen(at, || Event::Revokes(at, incarnation, revoking.clone())) {
             return Ok(());
         }
         let Revoking { number, what, offered, tries } = &mut revoking;
         if self.weather.lie == Some(Mutation::KeptBelow) {
-            return self.input(at, Input::Yielded { number: *number, kept: BTreeSet::new() });
+            return self.input(at, Input::Revoked { number: *number, kept: BTreeSet::new() });
         }
         let now = self.clock(at);
         self.machines[at].kernel.contend(now, what);
@@ -314,7 +327,7 @@ impl World {
             }
             kernel.takes_back(what);
             kernel.bar(tick, what);
-            return self.input(at, Input::Yielded { number: *number, kept });
+            return self.input(at, Input::Revoked { number: *number, kept });
         }
         // All entries of these directories are to go, so that a call that comes again blocks
         // nothing.
@@ -325,7 +338,7 @@ impl World {
             }
         }
         *tries += 1;
-        self.later(LOCKED_TRY_MS, Event::Yields(at, incarnation, revoking));
+        self.later(LOCKED_TRY_MS, Event::Revokes(at, incarnation, revoking));
         self.gives_way(at, &dirs)
     }
 

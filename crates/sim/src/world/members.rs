@@ -5,7 +5,7 @@
 //! (joint consensus, Raft §6).
 
 use super::events::Event;
-use super::log::Entry;
+use super::log::RaftEntry;
 use super::replica::Replica;
 use super::state::members::Members;
 use super::{Mutation, World};
@@ -180,7 +180,7 @@ impl World {
         let replica = &mut self.group.replicas[leader];
         let Some(leads) = &replica.leads else { return };
         let time = leads.time(now, replica.rate_ppm);
-        replica.log.push(Rc::new(Entry { term: replica.term, time, inputs, members }));
+        replica.log.push(Rc::new(RaftEntry { term: replica.term, time, inputs, members }));
         replica.verified = replica.log.last().index;
         self.writes(leader);
         self.sends_to_all(leader);

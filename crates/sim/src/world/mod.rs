@@ -15,7 +15,6 @@ mod events;
 mod faults;
 mod group;
 mod history;
-mod kernel;
 mod leader;
 mod limited;
 mod log;
@@ -48,7 +47,7 @@ use shipped::servers::Shipped;
 use state::agreed_log::AgreedLog;
 use state::group::Group;
 use state::host::found;
-use state::known::Known;
+use state::known::ProgramKnowledge;
 use state::limits::Limits;
 use state::link::WireLink;
 use state::lone::Lone;
@@ -68,6 +67,8 @@ counts! {
         answered,
         /// Calls answered by saying that this machine was cut off.
         cut_off,
+        /// Calls that began again in the next session.
+        begun_again,
         /// Calls that a machine's kernel answered by itself.
         kept,
         /// Calls that gave way to an invalidation.
@@ -157,7 +158,7 @@ pub struct World {
     /// The share server's shares.
     shares: BTreeMap<ShareId, Vec<u8>>,
     history: History,
-    known: Known,
+    known: ProgramKnowledge,
     paths: Paths,
     limits: Limits,
     /// Calls that are still to be begun.
@@ -218,7 +219,7 @@ impl World {
             connections: 0,
             shares: BTreeMap::new(),
             history: History::default(),
-            known: Known::default(),
+            known: ProgramKnowledge::default(),
             paths: Paths::default(),
             limits: Limits::default(),
             calls_left: calls,
@@ -288,14 +289,14 @@ impl World {
             Event::Calls(at, program) => self.begins(at, program),
             Event::Forgets(at, incarnation, file) => self.forgets(at, incarnation, file),
             Event::Uploads(at, life, upload) => self.uploads(at, life, upload),
-            Event::Yields(at, incarnation, revoking) => self.yields(at, incarnation, revoking),
+            Event::Revokes(at, incarnation, revoking) => self.revokes(at, incarnation, revoking),
             Event::Thaws(at) => self.thaws(at),
             Event::Applies(start) => self.applies(start),
             Event::ServerTicks => self.server_ticks(),
             Event::ReplicaStarts(at) => self.server_starts(at),
             Event::Settles(at, start, work) => self.settles(at, start, work),
             Event::Replicates { from, to, members, message } => self.replicates(from, to, members, message),
-            Event::Synced { at, tail, through } => self.synced(at, tail, through),
+            Event::Synced { at, tail, up_to } => self.synced(at, tail, up_to),
             Event::Appends(at, start) => self.appends(at, start),
             Event::Retires(at) => {
                 self.retires_now(at);
@@ -306,7 +307,7 @@ impl World {
             Event::Repairs(repaired) => self.repairs(repaired),
             Event::Fault => self.fault(),
             Event::Upgrades => self.upgrades(),
-            Event::Mends(at, mended) => self.mends(at, mended),
+            Event::RepairsLink(at, repaired) => self.repairs_link(at, repaired),
             Event::Looks => self.looks(),
         }
     }

@@ -13,7 +13,7 @@ use crate::calls::create;
 use crate::names::label;
 use client::{Call, Input, Reply, call};
 use ident::FileId;
-use lease::Open;
+use lease::OpenModes;
 use namespace::{AttributeChange, Error, FileKind, POLICY_LABEL, RenameMode};
 
 /// A name that programs make if it does not exist.
@@ -52,8 +52,12 @@ impl World {
         let (life, pick) = (self.machines[at].life, self.below(ALWAYS.len() as u64) as usize);
         if self.one_in(8) {
             let made = create(dir.clone(), label(EXCLUSIVE.as_bytes()), FileKind::Regular, None);
-            let gone =
-                Call::Unlink(call::Unlink { dir, label: label(EXCLUSIVE.as_bytes()), directory: false });
+            let gone = Call::Unlink(call::Unlink {
+                dir,
+                label: label(EXCLUSIVE.as_bytes()),
+                directory: false,
+                pending: None,
+            });
             return if self.one_in(2) { made } else { gone };
         }
         let fresh = Walk { name: ALWAYS[pick].0, found: None, again: false, open: None, life };
@@ -69,7 +73,7 @@ impl World {
             return Call::Lookup(call::Lookup { dir, label: label(walk.name.as_bytes()) });
         };
         match self.below(6) {
-            0 | 1 => Call::OpenFile(call::OpenFile { file, open: Open::posix(true, false), mask: 4 }),
+            0 | 1 => Call::OpenFile(call::OpenFile { file, open: OpenModes::posix(true, false), mask: 4 }),
             2 => {
                 let uid = Some(self.happened.calls as u32);
                 let change = AttributeChange { uid, ..AttributeChange::default() };
@@ -105,6 +109,8 @@ impl World {
                 to: label(name.as_bytes()),
                 mode,
                 whiteout: false,
+                source: None,
+                replaced: None,
             });
         }
         let life = self.machines[at].life;

@@ -1,7 +1,7 @@
 //! One server of a group: its disk, its state in memory, and its beliefs about the group. A crash
 //! loses all that the disk had not made durable, and the disk may rot.
 
-use super::log::{Entry, Log, Place};
+use super::log::{Log, LogPlace, RaftEntry};
 use super::rows::Rows;
 use super::state::host::Host;
 use super::state::leader::Leader;
@@ -15,7 +15,7 @@ use wire::Versions;
 /// The state after some entry of the log, on disk.
 #[derive(Clone, Debug)]
 pub(super) struct Checkpoint {
-    pub place: Place,
+    pub place: LogPlace,
     pub members: Rc<Members>,
     pub rows: Rc<Rows>,
 }
@@ -123,7 +123,7 @@ impl Replica {
 
     /// Takes the state of the checkpoint, which may be the leader's.
     pub fn loads(&mut self, checkpoint: Checkpoint) -> Result<(), Violation> {
-        let Place { index, .. } = checkpoint.place;
+        let LogPlace { index, .. } = checkpoint.place;
         self.store = Rows::clone(&checkpoint.rows);
         let opened = Directory::open(&self.store, self.knows);
         if !self.store.is_noticed() {
@@ -137,7 +137,7 @@ impl Replica {
     /// Makes a checkpoint of the present state, and drops the log before the last `keep` entries.
     pub fn makes_checkpoint(&mut self, time: Time, term: u64, keep: u64) {
         self.directory.checkpoint(&mut self.store);
-        let place = Place { index: self.applied, term, time };
+        let place = LogPlace { index: self.applied, term, time };
         let members = self.log.members_at(self.applied).clone();
         self.checkpoint = Checkpoint { place, members, rows: Rc::new(self.store.clone()) };
         self.durable = self.durable.max(self.applied);
@@ -210,10 +210,10 @@ impl Replica {
     /// Believes the rotten entry: it has lost its last input.
     pub fn believes_log(&mut self) {
         let Some(index) = self.rotten.take() else { return };
-        let of = |entry: &Rc<Entry>| {
-            let (Entry { term, time, members, .. }, mut inputs) = (entry.as_ref(), entry.inputs.clone());
+        let of = |entry: &Rc<RaftEntry>| {
+            let (RaftEntry { term, time, members, .. }, mut inputs) = (entry.as_ref(), entry.inputs.clone());
             inputs.pop();
-            Rc::new(Entry { term: *term, time: *time, inputs, members: members.clone() })
+            Rc::new(RaftEntry { term: *term, time: *time, inputs, members: members.clone() })
         };
         self.log.replaces(index, of);
     }

@@ -230,13 +230,13 @@ impl World {
         // Entries of an ended session are not applied. The client learns of a refused entry at
         // once.
         let over = |output: &Output| matches!(output, Output::Send { session: to, message: ToClient::Fenced } if to == session);
-        let (rejected, through) = (refused.unwrap_or_default(), first + entries.len() as u64 - 1);
+        let (rejected, up_to) = (refused.unwrap_or_default(), first + entries.len() as u64 - 1);
         if entries.is_empty() || out.iter().any(over) {
             return Ok(());
         }
         // Entries that were sent again were applied before.
-        let fresh = self.history.fresh(*session, through);
-        let updates = (*first..=through).zip(entries).filter(|(number, _)| {
+        let fresh = self.history.fresh(*session, up_to);
+        let updates = (*first..=up_to).zip(entries).filter(|(number, _)| {
             fresh.contains(number) && !rejected.iter().any(|(refused, _)| refused == number)
         });
         for (_, entry) in updates {

@@ -1,6 +1,6 @@
 //! Machines in all weathers.
 
-use super::log::Entry;
+use super::log::RaftEntry;
 use super::state::members::Members;
 use super::{Stats, Weather, World, run_world, run_world_in};
 use std::collections::BTreeSet;
@@ -55,7 +55,7 @@ fn one_seed() {
             Ok("changing") => CHANGING,
             Ok("full") => FULL,
             Ok("directories") => DIRECTORIES,
-            Ok("passing") => PASSING,
+            Ok("ping-pong") => PING_PONG,
             Ok("ending") => ENDING,
             Ok("dying") => DYING,
             Ok("replacing") => REPLACING,
@@ -162,18 +162,18 @@ fn a_name_that_always_exists_can_always_be_used() {
 }
 
 /// A small file ping-pongs between one machine and the others all the time, while much goes wrong.
-const PASSING: Weather = Weather { passes: 16, calm_ms: 8_000, ..Weather::FOUL };
+const PING_PONG: Weather = Weather { passes: 16, calm_ms: 8_000, ..Weather::FOUL };
 
 /// A change in write-through counts once the server has applied it, and no sooner: not even on the
 /// machine that wrote it.
 #[test]
 fn what_is_written_through_is_seen_by_all_or_by_nobody() {
-    let mut all = all_of(PASSING, 0..16, 3, 1_500);
-    all += all_of(Weather { servers: 3, ..PASSING }, 16..28, 3, 1_500);
+    let mut all = all_of(PING_PONG, 0..16, 3, 1_500);
+    all += all_of(Weather { servers: 3, ..PING_PONG }, 16..28, 3, 1_500);
     println!("{all:?}");
     assert!(all.heard > 300, "{all:?}");
     let lie = Some(super::Mutation::HeardEarly);
-    let found = is_found(Weather { lie, ..PASSING }, 0..8, 3, 1_500);
+    let found = is_found(Weather { lie, ..PING_PONG }, 0..8, 3, 1_500);
     println!("{found:?}");
     assert!(found.is_some());
 }
@@ -336,7 +336,7 @@ fn who_votes_no_more_leads_until_that_is_committed() {
         for members in [&both, &alone].into_iter().take(if at == 2 { 1 } else { 2 }) {
             let (term, time) = (replica.term, replica.log.last().time);
             let members = Some(Rc::new(members.clone()));
-            replica.log.push(Rc::new(Entry { term, time, inputs: Vec::new(), members }));
+            replica.log.push(Rc::new(RaftEntry { term, time, inputs: Vec::new(), members }));
         }
         replica.durable = replica.log.last().index;
         replica.crashes(0);
@@ -586,12 +586,12 @@ fn what_was_wrong_once_is_right() {
         (Weather::of(4768), 4768, 20, 500),
         // A change that the server had not applied was seen where it was written, once its lease
         // was released down to reading.
-        (PASSING, 3, 3, 1_500),
+        (PING_PONG, 3, 3, 1_500),
         // The same, once the server had asked for write-through again.
-        (PASSING, 1095, 3, 1_500),
+        (PING_PONG, 1095, 3, 1_500),
         // A change was accepted in write-through while the server was about to say that
         // write-through had ended.
-        (PASSING, 1106, 3, 1_500),
+        (PING_PONG, 1106, 3, 1_500),
         // A machine was about to release names unasked. They were recalled meanwhile with all
         // others, and released a second time.
         (Weather::of(5), 5, 20, 500),

@@ -231,7 +231,7 @@ impl Weather {
         }
     }
 
-    /// What the newest program knows that there is. All begin with this one.
+    /// The versions that the newest program knows. All begin with this one.
     pub(super) fn newest(&self) -> Versions {
         if self.upgrade_ms == 0 { Versions::KNOWN } else { Versions::WITH_NEXT }
     }

@@ -2,15 +2,15 @@
 
 use super::events::Event;
 use super::history::{CallNumber, Key, Seen, Value, content, tick_of};
-use super::kernel::Kept;
 use super::state::machine::Machine;
 use super::{Violation, World};
 use crate::calls::create;
+use crate::kernel::Kept;
 use crate::names::{self, label};
 use bytes::Bytes;
 use client::{Call, Now, Outcome, Reply, call};
 use ident::FileId;
-use lease::{Label, Open};
+use lease::{Label, OpenModes};
 use namespace::{AttributeChange, Cred, Entry, Error, FileKind, POLICY_LABEL, RenameMode, Stat, XattrMode};
 use rand_core::Rng;
 
@@ -190,12 +190,32 @@ impl World {
             let until = now.time.after_ms(client.valid_for_ms(now.time));
             kernel.given(now.time, (&called.call, called.begun), &result, until);
         }
+        self.keeps_pages(at, number, &result, now)?;
         self.is_told_to_linger(at, &result);
         let result = match result {
             Ok(Reply::Glimpsed(None)) => Err(Error::NotFound),
             result => result,
         };
         self.answered(at, number, program, result, now)
+    }
+
+    /// The kernel keeps what it has read.
+    fn keeps_pages(
+        &mut self,
+        at: usize,
+        number: CallNumber,
+        result: &Result<Reply, Error>,
+        now: Now,
+    ) -> Result<(), Violation> {
+        let (Some(called), Ok(Reply::Data(parts))) = (self.history.calls.get(number), result) else {
+            return Ok(());
+        };
+        let Call::Read(read) = &called.call else { return Ok(()) };
+        let bytes = self.gather(parts)?;
+        let Machine { client, kernel, .. } = &mut self.machines[at];
+        let until = now.time.after_ms(client.valid_for_ms(now.time));
+        kernel.given_pages(read, called.begun, &bytes, until);
+        Ok(())
     }
 
     /// The kernel answers from an earlier answer.
@@ -215,6 +235,15 @@ impl World {
                 self.answered(at, number, program, Ok(Reply::Node(entry, stat)), now)
             }
             Kept::Stat(stat) => self.answered(at, number, program, Ok(Reply::Stat(stat)), now),
+            Kept::Content(bytes) => {
+                if let Some(Call::Read(call::Read { file, .. })) =
+                    self.history.calls.get(number).map(|it| it.call.clone())
+                {
+                    let seen = Seen::Value(content(&bytes));
+                    self.history.observe(number, Key::Content(file), seen, tick_of(now.wall));
+                }
+                self.answered(at, number, program, Ok(Reply::Nothing), now)
+            }
             Kept::Name(Some((entry, None))) => {
                 if let Some(Call::Lookup(call::Lookup { dir, label })) =
                     self.history.calls.get(number).map(|it| it.call.clone())
@@ -462,14 +491,23 @@ impl World {
         match self.below(16) {
             0..4 => create(dir, name, FileKind::Regular, None),
             4 => create(dir, name, FileKind::Directory, None),
-            5..8 => Call::Unlink(call::Unlink { dir, label: name, directory: false }),
-            8 => Call::Unlink(call::Unlink { dir, label: name, directory: true }),
+            5..8 => Call::Unlink(call::Unlink { dir, label: name, directory: false, pending: None }),
+            8 => Call::Unlink(call::Unlink { dir, label: name, directory: true, pending: None }),
             9 | 10 => self.some_save(at, dir, name),
             11..13 => {
                 let (to_dir, to, mode) = (self.some_dir(at), self.some_label(), RenameMode::Replace);
-                Call::Rename(call::Rename { from_dir: dir, from: name, to_dir, to, mode, whiteout: false })
+                Call::Rename(call::Rename {
+                    from_dir: dir,
+                    from: name,
+                    to_dir,
+                    to,
+                    mode,
+                    whiteout: false,
+                    source: None,
+                    replaced: None,
+                })
             }
-            13..15 => Call::Link(call::Link { file: self.some_file(at), dir, label: name }),
+            13..15 => Call::Link(call::Link { file: self.some_file(at), dir, label: name, replaced: None }),
             _ => {
                 let file = self.some_file(at);
                 let mut change = AttributeChange::default();
@@ -503,7 +541,16 @@ impl World {
             at if at < names.len() => names[at].clone(),
             _ => (self.some_dir(at), self.some_label()),
         };
-        Call::Rename(call::Rename { from_dir, from, to_dir, to, mode: RenameMode::Replace, whiteout: false })
+        Call::Rename(call::Rename {
+            from_dir,
+            from,
+            to_dir,
+            to,
+            mode: RenameMode::Replace,
+            whiteout: false,
+            source: None,
+            replaced: None,
+        })
     }
 
     /// Directories move between two of those that stay. Their names are looked at by all, and only
@@ -525,6 +572,8 @@ impl World {
                 to,
                 mode: RenameMode::Replace,
                 whiteout: false,
+                source: None,
+                replaced: None,
             })
         }
     }
@@ -611,7 +660,7 @@ impl World {
         }
         // A machine with restricted rights asks for the permissions that it needs.
         let (writes, mask) = (!self.may_only_read(at), if self.is_limited(at) { 6 } else { 0 });
-        let (open, mask) = (Open::posix(true, writes), if writes { mask } else { 4 });
+        let (open, mask) = (OpenModes::posix(true, writes), if writes { mask } else { 4 });
         Call::OpenFile(call::OpenFile { file: self.some_file(at), open, mask })
     }
 

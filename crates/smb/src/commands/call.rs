@@ -19,7 +19,7 @@ pub(crate) struct Context {
 }
 
 /// A request with what it names.
-pub(crate) struct Call<'a> {
+pub(crate) struct BoundRequest<'a> {
     pub(crate) context: &'a Context,
     pub(crate) session: &'a Arc<Session>,
     pub(crate) tree: &'a Arc<Tree>,
@@ -29,7 +29,7 @@ pub(crate) struct Call<'a> {
 /// The result of a command: a reply, or the status of an error.
 pub(crate) type Served = Result<Reply, NtStatus>;
 
-impl Call<'_> {
+impl BoundRequest<'_> {
     pub(crate) fn message(&self) -> &[u8] {
         &self.request.message
     }

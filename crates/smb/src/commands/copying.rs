@@ -1,6 +1,6 @@
 //! Copies on the server (MS-SMB2 §3.3.5.15.6, MS-FSA §2.1.5.10.4).
 
-use super::call::Call;
+use super::call::BoundRequest;
 use crate::handle::Handle;
 use crate::wire::bodies::FileId;
 use crate::wire::{Malformed, NtStatus, Reader, Writer};
@@ -29,13 +29,13 @@ pub(super) fn resume_key(handle: &Handle, max: usize) -> Result<Vec<u8>, NtStatu
 }
 
 /// A piece to copy (§2.2.31.1.1).
-struct Chunk {
+struct CopyChunk {
     from: u64,
     to: u64,
     length: u32,
 }
 
-fn parse_copy(input: &[u8]) -> Result<(FileId, Vec<Chunk>, u32), Malformed> {
+fn parse_copy(input: &[u8]) -> Result<(FileId, Vec<CopyChunk>, u32), Malformed> {
     let mut reader = Reader::new(input);
     let file = FileId { persistent: reader.u64()?, volatile: reader.u64()? };
     reader.u64()?;
@@ -43,7 +43,7 @@ fn parse_copy(input: &[u8]) -> Result<(FileId, Vec<Chunk>, u32), Malformed> {
     reader.u32()?;
     let mut chunks = Vec::new();
     for _ in 0..count.min(CHUNKS_MAX) {
-        let chunk = Chunk { from: reader.u64()?, to: reader.u64()?, length: reader.u32()? };
+        let chunk = CopyChunk { from: reader.u64()?, to: reader.u64()?, length: reader.u32()? };
         reader.u32()?;
         chunks.push(chunk);
     }
@@ -70,7 +70,7 @@ impl Copied {
 
 /// Copies chunks. A ChunkCount of 0, which macOS sends, copies nothing.
 pub(super) async fn copy(
-    call: &Call<'_>,
+    call: &BoundRequest<'_>,
     target: &Arc<Open>,
     reads_target: bool,
     input: &[u8],
@@ -84,7 +84,7 @@ pub(super) async fn copy(
     }
     let (file, chunks, count) = parse_copy(input)?;
     let total = chunks.iter().map(|chunk| u64::from(chunk.length)).sum::<u64>();
-    let is_odd = |chunk: &Chunk| chunk.length == 0 || chunk.length > CHUNK_BYTES_MAX;
+    let is_odd = |chunk: &CopyChunk| chunk.length == 0 || chunk.length > CHUNK_BYTES_MAX;
     if count > CHUNKS_MAX || total > u64::from(COPY_BYTES_MAX) || chunks.iter().any(is_odd) {
         let status = NtStatus::INVALID_PARAMETER;
         let (chunks, chunk_bytes, bytes) = (CHUNKS_MAX, CHUNK_BYTES_MAX, COPY_BYTES_MAX);
@@ -113,7 +113,7 @@ pub(super) async fn copy(
     Ok(copied)
 }
 
-async fn copy_chunk(source: &Open, target: &Open, chunk: &Chunk) -> Result<(), NtStatus> {
+async fn copy_chunk(source: &Open, target: &Open, chunk: &CopyChunk) -> Result<(), NtStatus> {
     let parts = match source.read(chunk.from, chunk.length).await {
         Err(StoreError::EndOfFile) => return Err(NtStatus::INVALID_VIEW_SIZE),
         parts => parts?,
@@ -133,7 +133,11 @@ async fn copy_chunk(source: &Open, target: &Open, chunk: &Chunk) -> Result<(), N
 
 /// Makes a range of a file the same as one of another (FSCTL_DUPLICATE_EXTENTS_TO_FILE, MS-FSCC
 /// §2.3.7). The content is copied, so that each file has its own.
-pub(super) async fn duplicate(call: &Call<'_>, target: &Arc<Open>, input: &[u8]) -> Result<(), NtStatus> {
+pub(super) async fn duplicate(
+    call: &BoundRequest<'_>,
+    target: &Arc<Open>,
+    input: &[u8],
+) -> Result<(), NtStatus> {
     let mut reader = Reader::new(input);
     let file = FileId { persistent: reader.u64()?, volatile: reader.u64()? };
     let (from, to, length) = (reader.u64()?, reader.u64()?, reader.u64()?);
@@ -161,7 +165,7 @@ pub(super) async fn duplicate(call: &Call<'_>, target: &Arc<Open>, input: &[u8])
     let mut done = 0;
     while done < length {
         let bytes = (length - done).min(u64::from(CHUNK_BYTES_MAX));
-        let chunk = Chunk { from: from + done, to: to + done, length: bytes as u32 };
+        let chunk = CopyChunk { from: from + done, to: to + done, length: bytes as u32 };
         copy_chunk(source, target, &chunk).await?;
         done += bytes;
     }

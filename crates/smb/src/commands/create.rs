@@ -1,12 +1,12 @@
 //! CREATE (MS-SMB2 §3.3.5.9).
 
-use super::call::Call;
+use super::call::BoundRequest;
 use crate::client::oplock_level;
 use crate::durable::{Durable, caches_handle};
 use crate::fscc::{full_eas, posix_sids};
 use crate::handle::{Handle, HandleKind, close_all};
-use crate::keeping::reconnect;
-use crate::replay::{Begun, Create};
+use crate::keeping::{Returning, reconnect};
+use crate::replay::{Begun, KnownCreate};
 use crate::request::Reply;
 use crate::rpc::Pipe;
 use crate::time::filetime;
@@ -38,7 +38,7 @@ const ENCRYPTED: u32 = 0x4000;
 const ACCESS_RESERVED: u32 = 0x0c00_0000;
 
 /// Opens a file or a pipe.
-pub(super) async fn create(call: &Call<'_>) -> Result<(Reply, FileId), NtStatus> {
+pub(super) async fn create(call: &BoundRequest<'_>) -> Result<(Reply, FileId), NtStatus> {
     let message = call.message();
     let fixed = CreateRequest::parse(message)?;
     let name = Reader::buffer(message, usize::from(fixed.name_offset), usize::from(fixed.name_length))?;
@@ -51,7 +51,7 @@ pub(super) async fn create(call: &Call<'_>) -> Result<(Reply, FileId), NtStatus>
     }
 }
 
-fn create_pipe(call: &Call<'_>, name: &[u8]) -> Result<(Reply, FileId), NtStatus> {
+fn create_pipe(call: &BoundRequest<'_>, name: &[u8]) -> Result<(Reply, FileId), NtStatus> {
     let name = text_of(name)?;
     let server = &call.context.connection.server;
     let pipe = Pipe::open(&name, &server.computer).ok_or(NtStatus::OBJECT_NAME_NOT_FOUND)?;
@@ -73,7 +73,7 @@ fn create_pipe(call: &Call<'_>, name: &[u8]) -> Result<(Reply, FileId), NtStatus
 }
 
 async fn create_file(
-    call: &Call<'_>,
+    call: &BoundRequest<'_>,
     fixed: &CreateRequest,
     name: &[u8],
     root: &Root,
@@ -141,14 +141,14 @@ async fn create_file(
     handle.app_instance = contexts.app_instance;
     *handle.mode.lock() = fixed.options & (CreateOptions::WRITE_THROUGH | 0x4 | 0x8 | 0x10 | 0x20);
     let handle = Arc::new(handle);
-    Create::note(&handle);
+    KnownCreate::note(&handle);
     call.session.add(handle)?;
     Ok((Reply::done(answer), file))
 }
 
 /// Gives a client that has lost its connection its open back.
 async fn come_back(
-    call: &Call<'_>,
+    call: &BoundRequest<'_>,
     contexts: &CreateContexts,
     path: &ObjectPath,
 ) -> Result<(Reply, FileId), NtStatus> {
@@ -158,10 +158,7 @@ async fn come_back(
     let lease = contexts.lease.as_ref();
     let old = reconnect(&connection.server, contexts, client, &call.session.user, path, lease)?;
     let open = old.object()?.clone();
-    open.adopt(client);
-    let opened = reopened(&open, CreateAction::Opened).await?;
-    let answer = answer(contexts, &opened, old.file, lease, None, false);
-    let mut handle = Handle::new(old.file, call.tree.clone(), HandleKind::Object(open));
+    let mut handle = Handle::new(old.file, call.tree.clone(), HandleKind::Object(open.clone()));
     handle.path = old.path.clone();
     handle.durable = Mutex::new(old.durable.lock().clone());
     handle.create = Mutex::new(old.create.lock().take());
@@ -170,8 +167,13 @@ async fn come_back(
     *handle.position.lock() = *old.position.lock();
     *handle.mode.lock() = *old.mode.lock();
     let handle = Arc::new(handle);
-    Create::note(&handle);
+    KnownCreate::note(&handle);
+    let returning = Returning::new(&connection.server, handle.clone());
+    open.adopt(client);
+    let opened = reopened(&open, CreateAction::Opened).await?;
+    let answer = answer(contexts, &opened, old.file, lease, None, false);
     call.session.add(handle)?;
+    returning.arrived();
     Ok((Reply::done(answer), old.file))
 }
 
@@ -188,7 +190,7 @@ async fn reopened(open: &Arc<Open>, action: CreateAction) -> Result<Opened, NtSt
 /// Answers a create that is sent again: as the first time, with what its lease has become. A client
 /// that asks for less of an oplock now is answered so, and the open keeps what it has.
 async fn replay(
-    call: &Call<'_>,
+    call: &BoundRequest<'_>,
     contexts: &CreateContexts,
     handle: &Arc<Handle>,
     level: u8,
@@ -217,7 +219,7 @@ async fn replay(
 
 /// Closes the opens that an instance of a program has left on another machine
 /// (MS-SMB2 §3.3.5.9.13): it has moved to this client's.
-async fn end_instance(call: &Call<'_>, instance: [u8; 16]) {
+async fn end_instance(call: &BoundRequest<'_>, instance: [u8; 16]) {
     let connection = &call.context.connection;
     let client = connection.client_guid();
     let is_left = |handle: &Handle| {

@@ -1,6 +1,6 @@
 //! QUERY_DIRECTORY and CHANGE_NOTIFY (MS-SMB2 §3.3.5.18, §3.3.5.19).
 
-use super::call::{Call, Served};
+use super::call::{BoundRequest, Served};
 use crate::fscc::{Entries, EntryLevel};
 use crate::handle::Cursor;
 use crate::limits::{IO_BYTES_MAX, TRANSACT_BYTES_MAX};
@@ -22,7 +22,7 @@ const ENTRY_BYTES_LEAST: usize = 16;
 /// FILE_LIST_DIRECTORY.
 const LIST: u32 = 1;
 
-pub(super) async fn query(call: &Call<'_>) -> Served {
+pub(super) async fn query(call: &BoundRequest<'_>) -> Served {
     let message = call.message();
     let fixed = QueryDirectoryRequest::parse(message)?;
     if fixed.max_output > TRANSACT_BYTES_MAX {
@@ -95,7 +95,7 @@ pub(super) async fn query(call: &Call<'_>) -> Served {
 }
 
 /// Waits until something changes. It is never refused and has no end of its own.
-pub(super) async fn notify(call: &Call<'_>) -> Served {
+pub(super) async fn notify(call: &BoundRequest<'_>) -> Served {
     let fixed = ChangeNotifyRequest::parse(call.message())?;
     if fixed.max_output > TRANSACT_BYTES_MAX {
         return Err(NtStatus::INVALID_PARAMETER);

@@ -1,6 +1,6 @@
 //! QUERY_INFO (MS-SMB2 §3.3.5.20).
 
-use super::call::{Call, Served};
+use super::call::{BoundRequest, Served};
 use crate::fscc::{Information, emit_eas, query_file, query_volume};
 use crate::limits::TRANSACT_BYTES_MAX;
 use crate::request::Reply;
@@ -19,7 +19,7 @@ const FULL_EA: u8 = 15;
 /// FileNormalizedNameInformation, which is new in SMB 3.1.1.
 const NORMALIZED_NAME: u8 = 48;
 
-pub(super) async fn query(call: &Call<'_>) -> Served {
+pub(super) async fn query(call: &BoundRequest<'_>) -> Served {
     let fixed = QueryInfoRequest::parse(call.message())?;
     if fixed.max_output > TRANSACT_BYTES_MAX {
         return Err(NtStatus::INVALID_PARAMETER);

@@ -1,6 +1,6 @@
 //! CLOSE, FLUSH, READ, WRITE and LOCK (MS-SMB2 §3.3.5.10 to §3.3.5.14).
 
-use super::call::{Call, Served};
+use super::call::{BoundRequest, Served};
 use crate::handle::HandleKind;
 use crate::limits::IO_BYTES_MAX;
 use crate::request::Reply;
@@ -20,7 +20,7 @@ const WRITE_THROUGH: u32 = 1;
 /// The most locks of a request.
 const LOCKS_MAX: u16 = 64;
 
-pub(super) async fn close(call: &Call<'_>) -> Served {
+pub(super) async fn close(call: &BoundRequest<'_>) -> Served {
     let fixed = FileRequest::parse(call.message())?;
     let handle = call.handle(fixed.file)?;
     call.session.remove(handle.file).ok_or(NtStatus::FILE_CLOSED)?;
@@ -45,7 +45,7 @@ pub(super) async fn close(call: &Call<'_>) -> Served {
     Ok(Reply::done(answer.to_bytes()))
 }
 
-pub(super) async fn flush(call: &Call<'_>) -> Served {
+pub(super) async fn flush(call: &BoundRequest<'_>) -> Served {
     let fixed = FileRequest::parse(call.message())?;
     let handle = call.handle(fixed.file)?;
     if let HandleKind::Object(open) = &handle.kind {
@@ -54,7 +54,7 @@ pub(super) async fn flush(call: &Call<'_>) -> Served {
     Ok(Reply::empty())
 }
 
-pub(super) async fn read(call: &Call<'_>) -> Served {
+pub(super) async fn read(call: &BoundRequest<'_>) -> Served {
     let fixed = ReadRequest::parse(call.message())?;
     if fixed.length > IO_BYTES_MAX {
         return Err(NtStatus::INVALID_PARAMETER);
@@ -88,7 +88,7 @@ pub(super) async fn read(call: &Call<'_>) -> Served {
     Ok(Reply { content: parts, ..Reply::done(body) })
 }
 
-pub(super) async fn write(call: &Call<'_>) -> Served {
+pub(super) async fn write(call: &BoundRequest<'_>) -> Served {
     let message = call.message();
     let fixed = WriteRequest::parse(message)?;
     if fixed.length > IO_BYTES_MAX {
@@ -118,7 +118,7 @@ pub(super) async fn write(call: &Call<'_>) -> Served {
 }
 
 /// Locks or unlocks ranges. The first element says which; all are one or the other.
-pub(super) async fn lock(call: &Call<'_>) -> Served {
+pub(super) async fn lock(call: &BoundRequest<'_>) -> Served {
     let message = call.message();
     let fixed = LockRequest::parse(message)?;
     if fixed.count == 0 || fixed.count > LOCKS_MAX {

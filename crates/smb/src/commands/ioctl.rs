@@ -1,6 +1,6 @@
 //! IOCTL (MS-SMB2 §3.3.5.15).
 
-use super::call::Call;
+use super::call::BoundRequest;
 use super::copying::{copy, duplicate, resume_key};
 use super::interfaces::interfaces;
 use crate::connection::Ends;
@@ -61,7 +61,7 @@ impl From<StoreError> for IoctlError {
     }
 }
 
-pub(super) async fn ioctl(call: &Call<'_>) -> Result<Reply, IoctlError> {
+pub(super) async fn ioctl(call: &BoundRequest<'_>) -> Result<Reply, IoctlError> {
     let message = call.message();
     let fixed = IoctlRequest::parse(message)?;
     if fixed.flags != IS_FSCTL {

@@ -14,7 +14,7 @@ mod tree;
 
 use crate::connection::Ends;
 use crate::request::{Reply, Request};
-use crate::sequence::{ChannelSequence, Underway};
+use crate::sequence::{ChannelSequence, UnderwayRequest};
 use crate::session::Session;
 use crate::wire::bodies::{
     ChangeNotifyRequest, FileId, FileRequest, IoctlRequest, LeaseAcknowledgment, LockRequest,
@@ -22,7 +22,7 @@ use crate::wire::bodies::{
 };
 use crate::wire::{Command, Flags, NtStatus};
 use acknowledgment::acknowledge;
-use call::{Call, Context, Served};
+use call::{BoundRequest, Context, Served};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -50,7 +50,7 @@ pub(crate) async fn serve(
     if tree.encrypts() && !request.is_encrypted {
         return Ok((Reply::error(NtStatus::ACCESS_DENIED), None));
     }
-    let call = Call { context, session, tree: &tree, request };
+    let call = BoundRequest { context, session, tree: &tree, request };
     let mut file = named_file(command, request).map(|file| call.file(file));
     let Some(_underway) = in_sequence(&call, command, file) else {
         return Ok((Reply::error(NtStatus::FILE_NOT_AVAILABLE), file));
@@ -88,7 +88,11 @@ pub(crate) async fn serve(
 
 /// Takes a request among those of its open that are under way. Returns none if it must not be
 /// served any more.
-fn in_sequence(call: &Call<'_>, command: Command, file: Option<FileId>) -> Option<Option<Underway>> {
+fn in_sequence(
+    call: &BoundRequest<'_>,
+    command: Command,
+    file: Option<FileId>,
+) -> Option<Option<UnderwayRequest>> {
     let header = &call.request.header;
     let handle = file.filter(|_| call.context.connection.dialect().is_3());
     let Some(handle) = handle.and_then(|file| call.session.opened(file)) else { return Some(None) };

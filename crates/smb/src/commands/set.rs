@@ -1,6 +1,6 @@
 //! SET_INFO (MS-SMB2 §3.3.5.21).
 
-use super::call::{Call, Served};
+use super::call::{BoundRequest, Served};
 use crate::fscc::full_eas;
 use crate::handle::Handle;
 use crate::limits::IO_BYTES_MAX;
@@ -27,7 +27,7 @@ const NAMES: [u8; 4] = [10, 11, 65, 72];
 /// FileModeInformation: what may be set of CreateOptions (MS-FSCC §2.4.31).
 const MODES: u32 = 0x2 | 0x4 | 0x8 | 0x10 | 0x20 | 0x1000;
 
-pub(super) async fn set(call: &Call<'_>) -> Served {
+pub(super) async fn set(call: &BoundRequest<'_>) -> Served {
     let message = call.message();
     let fixed = SetInfoRequest::parse(message)?;
     if fixed.length > IO_BYTES_MAX {

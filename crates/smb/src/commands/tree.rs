@@ -1,6 +1,6 @@
 //! TREE_CONNECT and TREE_DISCONNECT (MS-SMB2 §3.3.5.7, §3.3.5.8).
 
-use super::call::{Call, Context, Served};
+use super::call::{BoundRequest, Context, Served};
 use crate::accounts::are_same;
 use crate::handle::close_all;
 use crate::request::{Reply, Request};
@@ -57,7 +57,7 @@ pub(super) async fn connect(context: &Context, session: &Arc<Session>, request: 
 }
 
 /// Ends a tree connect.
-pub(super) async fn disconnect(call: &Call<'_>) -> Served {
+pub(super) async fn disconnect(call: &BoundRequest<'_>) -> Served {
     let handles = call.session.disconnect(call.tree.id).ok_or(NtStatus::NETWORK_NAME_DELETED)?;
     close_all(handles).await;
     Ok(Reply::empty())

@@ -1,7 +1,7 @@
 //! Answering requests: compounds, interim answers, credits, signatures (MS-SMB2 §3.3.4.1,
 //! §3.3.4.2, §3.3.5.2.7).
 
-use super::{Connection, Ends, Waiting};
+use super::{CancellableRequest, Connection, Ends};
 use crate::commands::call::Context;
 use crate::commands::serve;
 use crate::keys::ChannelKey;
@@ -25,7 +25,7 @@ struct Chain {
 }
 
 /// An answer, not yet in bytes.
-struct Answer {
+struct UnsentAnswer {
     header: Header,
     body: Vec<u8>,
     content: Vec<Bytes>,
@@ -33,7 +33,7 @@ struct Answer {
     after: Option<objects::Acknowledged>,
 }
 
-impl Answer {
+impl UnsentAnswer {
     /// The most bytes of the answer, with padding.
     fn bytes(&self) -> usize {
         HEADER_BYTES + self.body.len() + self.content.iter().map(Bytes::len).sum::<usize>() + 8
@@ -68,9 +68,9 @@ impl Connection {
         mut request: Request,
         chain: &mut Chain,
         is_last: bool,
-        answers: &mut Vec<Answer>,
+        answers: &mut Vec<UnsentAnswer>,
         sealed_by: &Option<Arc<Session>>,
-    ) -> Result<Answer, Ends> {
+    ) -> Result<UnsentAnswer, Ends> {
         let is_related = request.header.flags.has(Flags::RELATED);
         if !is_related {
             *chain = Chain::default();
@@ -80,7 +80,7 @@ impl Connection {
         }
         let header = request.header;
         let failed = chain.status.filter(|status| is_related && status.is_error() && chain.file.is_none());
-        // What a request relates to must be there, at least.
+        // The open that a request relates to must be there, at least.
         let is_lost =
             |status| [NtStatus::USER_SESSION_DELETED, NtStatus::NETWORK_NAME_DELETED].contains(&status);
         let failed = failed.map(|status| if is_lost(status) { NtStatus::INVALID_PARAMETER } else { status });
@@ -103,7 +103,7 @@ impl Connection {
                 Some(delay) => {
                     let cancelled = Arc::new(Notify::new());
                     let id = self.server.next();
-                    let waiting = Waiting { header, async_id: id, cancelled: cancelled.clone() };
+                    let waiting = CancellableRequest { header, async_id: id, cancelled: cancelled.clone() };
                     self.state.lock().waiting.insert(header.message_id, waiting);
                     let served = {
                         let serving = self.serve(&context, &request, chain);
@@ -159,7 +159,7 @@ impl Connection {
             answer.flags.0 |= header.flags.0 & Flags::SIGNED;
         }
         let Reply { body, content, after, .. } = reply;
-        Ok(Answer { header: answer, body, content, signed_by, after })
+        Ok(UnsentAnswer { header: answer, body, content, signed_by, after })
     }
 
     async fn serve(
@@ -204,14 +204,14 @@ impl Connection {
         header: &Header,
         id: u64,
         signed_by: &Option<Arc<ChannelKey>>,
-        answers: &mut Vec<Answer>,
+        answers: &mut Vec<UnsentAnswer>,
         sealed_by: Option<&Arc<Session>>,
     ) {
         let credits = self.grant(header.credits);
         let mut interim = header.answer(NtStatus::PENDING, credits);
         interim.flags.0 |= Flags::ASYNC;
         interim.tree_or_async = id;
-        let interim = Answer {
+        let interim = UnsentAnswer {
             header: interim,
             body: error_body(),
             content: Vec::new(),
@@ -224,10 +224,10 @@ impl Connection {
     }
 
     /// Sends answers as one message: signed each, or encrypted together.
-    fn send(&self, answers: Vec<Answer>, sealed_by: Option<&Arc<Session>>) {
+    fn send(&self, answers: Vec<UnsentAnswer>, sealed_by: Option<&Arc<Session>>) {
         let keys = sealed_by.and_then(|session| Some((session.id, session.encryption.as_ref()?)));
         let front = if keys.is_some() { TRANSFORM_BYTES } else { 0 };
-        let mut out = Vec::with_capacity(front + answers.iter().map(Answer::bytes).sum::<usize>());
+        let mut out = Vec::with_capacity(front + answers.iter().map(UnsentAnswer::bytes).sum::<usize>());
         out.resize(front, 0);
         let count = answers.len();
         let mut acknowledged = Vec::new();
@@ -257,7 +257,7 @@ impl Connection {
         drop(acknowledged);
     }
 
-    fn update_hash(&self, answer: &Answer) {
+    fn update_hash(&self, answer: &UnsentAnswer) {
         let mut message = Vec::with_capacity(HEADER_BYTES + answer.body.len());
         answer.header.emit(&mut message);
         message.put(&answer.body);

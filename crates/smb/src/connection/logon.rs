@@ -1,6 +1,6 @@
 //! A logon under way.
 
-use super::State;
+use super::ConnectionState;
 use crate::auth::Acceptor;
 use crate::channel::Channel;
 use crate::limits::{EARLY_LOGONS_MAX, SESSIONS_MAX};
@@ -24,7 +24,7 @@ impl Logon {
     }
 }
 
-impl State {
+impl ConnectionState {
     /// Begins a logon. Returns the number of the session that it is for.
     pub(super) fn begin_logon(&mut self, id: u64, hash: PreauthHash, aim: Aim) -> Result<u64, NtStatus> {
         if !matches!(aim, Aim::Renew(_)) {

@@ -23,6 +23,7 @@ use crate::wire::negotiate::Dialect;
 use crate::wire::{Command, Header};
 use logon::Logon;
 use objects::ClientGuid;
+use os::Stranger;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -42,17 +43,19 @@ pub(crate) struct Connection {
     /// The address of this machine that the client has reached.
     pub(crate) reached: Option<SocketAddr>,
     outbox: Outbox,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     failed_logons: AtomicU32,
     /// Held while a logon that has failed waits for its answer.
     failing: tokio::sync::Mutex<()>,
     has_logged_on: AtomicBool,
+    /// Its place among the connections of strangers, until a logon.
+    stranger: Mutex<Option<Stranger>>,
     /// Ends the connection from within a request.
     ends: Notify,
 }
 
 #[derive(Default)]
-struct State {
+struct ConnectionState {
     saw_smb1: bool,
     negotiated: Option<Negotiated>,
     credits: Window,
@@ -62,10 +65,10 @@ struct State {
     logged_off: Option<Channel>,
     client: Option<Arc<Client>>,
     /// Requests that wait and can be cancelled, by message number.
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, CancellableRequest>,
 }
 
-struct Waiting {
+struct CancellableRequest {
     header: Header,
     async_id: u64,
     cancelled: Arc<Notify>,
@@ -87,6 +90,7 @@ impl Connection {
             failed_logons: AtomicU32::new(0),
             failing: tokio::sync::Mutex::new(()),
             has_logged_on: AtomicBool::new(false),
+            stranger: Mutex::new(None),
             ends: Notify::new(),
         }
     }
@@ -111,9 +115,22 @@ impl Connection {
         self.has_logged_on.load(Relaxed)
     }
 
+    /// Takes the connection's place among those of strangers. A logon ends it.
+    pub(crate) fn comes_from(&self, stranger: Stranger) {
+        *self.stranger.lock() = Some(stranger);
+    }
+
+    /// Notes that the client has sent what can be read.
+    pub(crate) fn speaks(&self) {
+        if let Some(stranger) = &*self.stranger.lock() {
+            stranger.speaks();
+        }
+    }
+
     fn note_logged_on(&self) {
-        if !self.has_logged_on.swap(true, Relaxed) {
-            self.server.early_connections.fetch_sub(1, Relaxed);
+        self.has_logged_on.store(true, Relaxed);
+        if let Some(stranger) = self.stranger.lock().take() {
+            stranger.is_known();
         }
     }
 
@@ -158,9 +175,7 @@ impl Connection {
 
     /// Ends everything of the connection, when it is gone.
     pub(crate) async fn close(&self) {
-        if !self.has_logged_on.swap(true, Relaxed) {
-            self.server.early_connections.fetch_sub(1, Relaxed);
-        }
+        drop(self.stranger.lock().take());
         let (sessions, client, guid) = {
             let mut state = self.state.lock();
             state.logons.clear();

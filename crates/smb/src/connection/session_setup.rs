@@ -141,7 +141,7 @@ impl Connection {
         };
         let key = ChannelKey::new(secret, negotiated.signing);
         let Some(user) = user else {
-            // What is open stays so, and its rights do. The session's keys sign (§3.3.5.5.3).
+            // Opens stay, and keep their rights. The session's keys sign (§3.3.5.5.3).
             let Aim::Renew(channel) = logon.aim else { return Err(NtStatus::LOGON_FAILURE) };
             channel.session.is_anonymous.store(true, Relaxed);
             return Ok(channel.key);

@@ -5,8 +5,11 @@ mod answers;
 mod copies;
 mod early;
 mod late;
+mod reconnects;
 mod samples;
+mod strangers;
 mod tampered;
+mod vanished;
 
 use super::Connection;
 use crate::mechanisms::Mechanisms;

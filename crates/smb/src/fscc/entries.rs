@@ -4,7 +4,7 @@ use super::short_names::shortened;
 use super::{posix_sids, reparse_tag};
 use crate::time::filetime;
 use crate::wire::{NtStatus, Writer, utf16};
-use objects::Entry;
+use objects::ListedEntry;
 
 /// A class of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl EntryLevel {
         })
     }
 
-    fn emit(self, out: &mut Vec<u8>, entry: &Entry) {
+    fn emit(self, out: &mut Vec<u8>, entry: &ListedEntry) {
         let (name, info) = (utf16(&entry.name), &entry.info);
         let tag = reparse_tag(info);
         out.u32(0);
@@ -123,7 +123,7 @@ impl Entries {
     }
 
     /// Puts an entry in, if it fits.
-    pub(crate) fn push(&mut self, entry: &Entry) -> bool {
+    pub(crate) fn push(&mut self, entry: &ListedEntry) -> bool {
         let before = self.bytes.len();
         self.bytes.pad(0, 8);
         let start = self.bytes.len();

@@ -2,7 +2,7 @@
 
 use super::Information;
 use crate::wire::{NtStatus, Writer, utf16};
-use objects::{Space, Store};
+use objects::{Store, VolumeSpace};
 
 const SECTOR: u32 = 512;
 /// SSINFO_FLAGS_ALIGNED_DEVICE and SSINFO_FLAGS_PARTITION_ALIGNED_ON_DEVICE, and
@@ -21,7 +21,7 @@ const ATTRIBUTES: u32 = 0x1 | 0x2 | 0x4 | 0x8 | 0x40 | 0x4_0000 | 0x40_0000 | 0x
 /// FILE_READ_ONLY_VOLUME.
 const READ_ONLY: u32 = 0x8_0000;
 
-fn units(out: &mut Vec<u8>, space: &Space) {
+fn units(out: &mut Vec<u8>, space: &VolumeSpace) {
     out.u32(space.cluster / SECTOR);
     out.u32(SECTOR);
 }

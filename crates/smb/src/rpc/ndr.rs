@@ -17,7 +17,7 @@ impl Ndr {
         self.bytes.u32(value);
     }
 
-    /// Puts a pointer that is not null. What it points to comes later.
+    /// Puts a pointer that is not null. Its referent comes later.
     pub(super) fn pointer(&mut self) {
         self.pointers += 1;
         self.bytes.u32(0x2_0000 + 4 * self.pointers);

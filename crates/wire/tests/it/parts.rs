@@ -1,7 +1,7 @@
 //! One value of each variant of all parts of messages.
 
 use ident::FileId;
-use lease::{Field, Kind, Label, Mode, Open, Others};
+use lease::{Field, Kind, Label, Mode, OpenModes, Others};
 use namespace::*;
 
 /// Defines a function that gives one value of each variant of an enum, by the variant's name. A
@@ -115,8 +115,8 @@ pub fn locks() -> Locks {
 
 /// Others' opens, known for every black box, and true of some.
 pub fn others() -> Others {
-    let open = Open::with([Mode::AccessRead, Mode::ExcludeWrite]);
-    postcard::from_bytes(&postcard::to_allocvec(&(Open::EVERY, open)).unwrap()).unwrap()
+    let open = OpenModes::with([Mode::AccessRead, Mode::ExcludeWrite]);
+    postcard::from_bytes(&postcard::to_allocvec(&(OpenModes::EVERY, open)).unwrap()).unwrap()
 }
 
 every! { kinds -> Kind { Read, Touch, Write } }
@@ -138,11 +138,12 @@ every! { lock_spaces -> LockSpace { Posix, Flock } }
 every! { lock_kinds -> LockKind { Read, Write } }
 every! { errors -> Error {
     NotFound, Exists, NotDirectory, IsDirectory, NotEmpty, NotPermitted, AccessDenied, Invalid, TooManyLinks, Stale, SharingViolation,
-    DeletePending, NoAttribute, TooBig, NotSupported, NoSpace, Damaged, CutOff, ReadOnly, WouldBlock, TooManyLocks, Deadlock, Interrupted,
+    DeletePending, NoAttribute, TooBig, NotSupported, NoSpace, Damaged, CutOff, ReadOnly, WouldBlock, TooManyLocks, Deadlock, Interrupted, AnotherFile,
 } }
 every! { answers -> Answer {
     Nothing,
     Entry(entry()),
+    Found(entry(), attributes(FileKind::Regular)),
     Stat(Stat { attributes: attributes(FileKind::Regular), size: 70_000, occupied: 65_536, mtime: at(2) }),
     Bytes(b"target".to_vec()),
     Names(vec![name(), label()]),
@@ -166,18 +167,19 @@ every! { effects -> Effect {
 } }
 every! { operations -> Operation {
     Lookup(operation::Lookup { dir: dir(), label: label(), cred: cred() }),
+    Find(operation::Find { dir: dir(), label: label(), cred: cred() }),
     Stat(operation::Stat { file: file() }),
     Access(operation::Access { file: file(), mask: 5, cred: cred() }),
-    Open(operation::Open { file: file(), mask: 6, open: Open::posix(true, true), own: Open::EVERY, cred: Cred::default() }),
+    Open(operation::Open { file: file(), mask: 6, open: OpenModes::posix(true, true), own: OpenModes::EVERY, cred: Cred::default() }),
     ReadLink(operation::ReadLink { file: file() }),
     List(operation::List { dir: dir() }),
     GetXattr(operation::GetXattr { file: file(), name: name(), cred: cred() }),
     ListXattrs(operation::ListXattrs { file: file() }),
     Create(operation::Create { dir: dir(), label: label(), position: 200, new: new_file(), cred: cred(), time: at(9) }),
-    Link(operation::Link { file: file(), dir: dir(), label: label(), position: 201, cred: cred(), time: at(9) }),
-    Unlink(operation::Unlink { dir: dir(), label: label(), directory: true, open: true, cred: cred(), time: at(9) }),
+    Link(operation::Link { file: file(), dir: dir(), label: label(), replaced: Some(replaced()), position: 201, open: true, cred: cred(), time: at(9) }),
+    Unlink(operation::Unlink { dir: dir(), label: label(), pending: Some(file()), directory: true, open: true, cred: cred(), time: at(9) }),
     Rename(operation::Rename {
-        from_dir: dir(), from: label(), to_dir: FileId::root(), to: name(), mode: RenameMode::Replace, position: 9, whiteout: Some(Whiteout { integer: 202, ino: 11 }), open: true,
+        from_dir: dir(), from: label(), source: Some(file()), to_dir: FileId::root(), to: name(), mode: RenameMode::Replace, replaced: Some(replaced()), position: 9, whiteout: Some(Whiteout { integer: 202, ino: 11 }), open: true,
         cred: cred(), time: at(9),
     }),
     SetAttributes(operation::SetAttributes { file: file(), change: attribute_change(), cred: cred(), time: at(9) }),
@@ -185,11 +187,15 @@ every! { operations -> Operation {
     RemoveXattr(operation::RemoveXattr { file: file(), name: name(), cred: cred(), time: at(9) }),
     Publish(operation::Publish { file: file(), version: 10, size: 70_000, mtime: at(2), ctime: at(3), change: ContentChange::Inline { sealed: b"text".to_vec(), key: None } }),
     Accessed(operation::Accessed { file: file(), time: at(9) }),
-    SetDisposition(operation::SetDisposition { file: file(), link: Some(link()), own: Open::with([Mode::AccessDelete]), cred: cred(), time: at(9) }),
+    SetDisposition(operation::SetDisposition { file: file(), link: Some(link()), own: OpenModes::with([Mode::AccessDelete]), cred: cred(), time: at(9) }),
     Dispose(operation::Dispose { file: file(), time: at(9) }),
     Lock(operation::Lock { file: file(), change: change(None) }),
     GetLock(operation::GetLock { file: file(), owner: 77, space: LockSpace::Flock, range: LockRange::WHOLE, kind: LockKind::Write }),
 } }
+
+fn replaced() -> Box<Replaced> {
+    Box::new(Replaced { label: name(), file: file() })
+}
 
 fn new_file() -> NewFile {
     let device = FileSpec::new(FileKind::BlockDevice, 0o644, 0o22);
@@ -209,5 +215,5 @@ fn attribute_change() -> AttributeChange {
 }
 
 pub fn receipt() -> wire::Receipt {
-    wire::Receipt { session: lease::SessionId(5), through: 300, server: (1, 7), seal: [9; 16] }
+    wire::Receipt { session: lease::SessionId(5), up_to: 300, server: (1, 7), seal: [9; 16] }
 }

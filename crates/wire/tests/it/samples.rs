@@ -2,7 +2,7 @@
 
 use crate::parts::*;
 use ident::FileId;
-use lease::{Field, Kind, Lease, Open, Released};
+use lease::{Field, Kind, Lease, OpenModes, Released};
 use namespace::*;
 use wire::{
     AccountAnswer, AccountCall, AccountRefusal, AccountRequest, AskMode, FileGrant, JointAge, JointId,
@@ -147,13 +147,13 @@ every! { path_steps -> PathStep {
 every! { account_refusals -> AccountRefusal {
     Signature, Unknown, Replayed, Malformed, Quota, Taken, Busy, NoSpace, Failed,
 } }
-every! { ask_modes -> AskMode { Lease, Page { after: 200 }, Ship, Report, LeaseOrReport, Values } }
+every! { ask_modes -> AskMode { Lease, Page { after: 200 }, Ship, Report, LeaseOrReport, LeaseIfFree, Values } }
 every! { log_entries -> LogEntry {
     Update { version: Version(300), operation: Operation::Dispose(operation::Dispose { file: file(), time: at(9) }) },
     Release(released()),
-    Return { file: file(), fields: black_boxes(), own: Open::posix(true, false) },
+    Return { file: file(), fields: black_boxes(), own: OpenModes::posix(true, false) },
     Flushed { number: 300 },
-    FlushedThrough { number: 300, file: file() },
+    WritesThrough { number: 300, file: file() },
     Wrote { file: file() },
 } }
 every! { to_server -> ToServer {
@@ -174,15 +174,15 @@ every! { to_client -> ToClient {
     Reported { number: 9, values: vec![grant()], gone: vec![FileId::root()] },
     Recall { leases: released(), ahead: released() },
     Flush { number: 10, file: file(), field: Field::Times },
-    Applied { through: 300, rejected: rejected() },
+    Applied { up_to: 300, rejected: rejected(), forgotten: 7 },
     Reserved { dir: dir(), first: 65, end: 129 },
     ReservedInodes { first: 4098, end: 8194 },
     Allowance { bytes: 1 << 28, files: 3, space: space() },
     Extents { number: 11, file: file(), from: 0, to: u64::MAX, extents: extents(), inline: Some(b"text".to_vec()) },
     Fenced,
-    Resumed { through: 300, rejected: rejected(), space: space(), term_ms: 30_000, version: Version(1) },
-    FlushThrough { number: 10, file: file() },
-    Heard { file: file(), through: 300, goes_on: true },
+    Resumed { up_to: 300, rejected: rejected(), forgotten: 7, space: space(), term_ms: 30_000, version: Version(1) },
+    WriteThrough { number: 10, file: file() },
+    Heard { file: file(), up_to: 300, goes_on: true },
     Receipt(receipt()),
     Elsewhere { number: 18, region: dir(), epoch: 3, server: ident::ServerId(2) },
 } }
@@ -255,13 +255,16 @@ fn variations() -> Vec<(String, Operation)> {
     let mut all = Vec::new();
     for (name, mode) in rename_modes() {
         let (from_dir, from, to_dir, to) = (dir(), label(), dir(), label());
+        let (source, replaced) = (None, None);
         let (position, whiteout, open, cred, time) = (9, None, false, cred(), at(9));
         let rename = Operation::Rename(operation::Rename {
             from_dir,
             from,
+            source,
             to_dir,
             to,
             mode,
+            replaced,
             position,
             whiteout,
             open,
@@ -362,7 +365,7 @@ fn grant() -> FileGrant {
         others: others(),
         children: vec![(label(), entry())],
         told: vec![label()],
-        children_through: Some(300),
+        children_up_to: Some(300),
         children_last: 301,
         xattrs: vec![(name(), b"value".to_vec())],
         reservation: Some((65, 129)),

@@ -30,8 +30,8 @@ fn operation(tree: &Tree, kind: u8, a: usize, b: usize) -> Operation {
         7 => Operation::Open(operation::Open {
             file: x.clone(),
             mask: 4,
-            open: Open::posix(true, false),
-            own: Open::CLOSED,
+            open: OpenModes::posix(true, false),
+            own: OpenModes::CLOSED,
             cred: Cred::default(),
         }),
         _ => Operation::ReadLink(operation::ReadLink { file: x.clone() }),
@@ -89,7 +89,7 @@ proptest! {
                         prop_assert!(within(&world, &entry.file), "{entry:?}");
                     }
                     ToClient::Recall { leases, .. } => {
-                        let entries = letting_go(leases);
+                        let entries = releasing(leases);
                         let count = entries.len() as u64;
                         world.send(session, ToServer::Log { answer: true, first, entries });
                         first += count;

@@ -8,7 +8,7 @@ mod subtree;
 
 use crate::support::*;
 use ident::FileId;
-use lease::{Field, Kind, Lease, Open, SessionId};
+use lease::{Field, Kind, Lease, OpenModes, SessionId};
 use namespace::{
     AttributeChange, Capabilities, Capability, Cred, Error, FileKind, Link, LockChange, LockKind, LockRange,
     LockSpace, Operation, RenameMode, SetTime, operation,
@@ -61,7 +61,16 @@ impl Tree {
 
 fn link(file: &FileId, dir: &FileId, name: &str, position: u64) -> Operation {
     let (file, dir, label) = (file.clone(), dir.clone(), label(name));
-    Operation::Link(operation::Link { file, dir, label, position, cred: Cred::default(), time: at(20) })
+    Operation::Link(operation::Link {
+        file,
+        dir,
+        label,
+        position,
+        cred: Cred::default(),
+        time: at(20),
+        replaced: None,
+        open: false,
+    })
 }
 
 /// A tree, and a session of a machine with these rights.

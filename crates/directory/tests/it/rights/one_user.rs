@@ -23,6 +23,7 @@ fn who_is_squashed_acts_as_that_user_only() {
             open: false,
             cred,
             time: at(20),
+            pending: None,
         });
         assert_eq!(world.update(session, remove), Err(Error::AccessDenied));
     }
@@ -35,6 +36,7 @@ fn who_is_squashed_acts_as_that_user_only() {
         open: false,
         cred: user(1000),
         time: at(20),
+        pending: None,
     });
     let told = answer(&mut world, session, remove, vec![], AskMode::Ship);
     assert_eq!(refusal(&told), Some(Error::AccessDenied));

@@ -12,12 +12,12 @@ fn who_may_only_read_is_granted_nothing_to_write_and_changes_nothing() {
     assert!(!grants.iter().any(|grant| grant.whole || grant.fields.iter().any(shared)), "{grants:#?}");
     assert!(grants.iter().all(|grant| grant.values.reservation.is_none()));
     // It opens and closes, and locks.
-    let open = Open::posix(true, false);
+    let open = OpenModes::posix(true, false);
     let opens = Operation::Open(operation::Open {
         file: tree.f.clone(),
         mask: 4,
         open,
-        own: Open::CLOSED,
+        own: OpenModes::CLOSED,
         cred: Cred::default(),
     });
     assert_eq!(refusal(&answer(&mut world, session, opens, vec![], AskMode::Lease)), None);

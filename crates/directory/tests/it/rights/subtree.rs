@@ -49,6 +49,8 @@ fn nothing_goes_in_or_out_of_a_subtree() {
             open: false,
             cred: Cred::default(),
             time: at(30),
+            source: None,
+            replaced: None,
         }),
         create(&tree.outside, "new", FileKind::Regular, 50, 4000),
         unlink(&tree.outside, "secret", false),
@@ -62,7 +64,7 @@ fn nothing_goes_in_or_out_of_a_subtree() {
             file: tree.both.clone(),
             link: Some(Link { dir: tree.outside.clone(), label: label("both") }),
             own: {
-                let mut own = Open::CLOSED;
+                let mut own = OpenModes::CLOSED;
                 own.set(&Field::Mode(lease::Mode::AccessDelete), true);
                 own
             },
@@ -96,7 +98,7 @@ fn a_file_with_names_in_and_out_is_within_and_its_other_names_are_not_told() {
     // Another machine deletes it by the other name: this machine learns that it goes, and not its
     // name there.
     let other = world.open(1, 2);
-    let mut own = Open::CLOSED;
+    let mut own = OpenModes::CLOSED;
     own.set(&Field::Mode(lease::Mode::AccessDelete), true);
     let name = Link { dir: tree.outside.clone(), label: label("both") };
     let (file, cred, time) = (tree.both.clone(), Cred::default(), at(30));

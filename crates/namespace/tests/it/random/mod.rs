@@ -2,11 +2,11 @@
 
 use crate::tree::{Tree, root};
 use ident::FileId;
-use lease::{Label, Mode, Open};
+use lease::{Label, Mode, OpenModes};
 use namespace::{
     AttributeChange, Capabilities, Capability, ContentChange, Cred, FileKind, FileSpec, INLINE_SEAL_BYTES,
-    LockChange, LockKind, LockRange, LockSpace, NewFile, Operation, RenameMode, SetTime, Timestamp, Whiteout,
-    XattrMode, operation,
+    LockChange, LockKind, LockRange, LockSpace, NewFile, Operation, RenameMode, Replaced, SetTime, Timestamp,
+    Whiteout, XattrMode, operation,
 };
 
 /// Bytes that serve as decisions, followed by zeros. So shorter input means simpler operations.
@@ -90,17 +90,28 @@ impl World {
             self.tree.elsewhere.insert(file.clone(), open(c));
         }
         self.lock_elsewhere(c, &file);
-        match c.pick(33) {
+        match c.pick(34) {
             0..5 => self.create(c, dir, label, cred, time),
             5 => Operation::Lookup(operation::Lookup { dir, label, cred }),
+            33 => Operation::Find(operation::Find { dir, label, cred }),
             6 => Operation::Stat(operation::Stat { file }),
             7 => Operation::Access(operation::Access { file, mask: c.pick(8) as u8, cred }),
             8 => Operation::ReadLink(operation::ReadLink { file }),
             9 => Operation::List(operation::List { dir }),
             10 => Operation::GetXattr(operation::GetXattr { file, name: name(c), cred }),
             11 => Operation::ListXattrs(operation::ListXattrs { file }),
-            12 => Operation::Link(operation::Link { file, dir, label, position: self.next(), cred, time }),
+            12 => Operation::Link(operation::Link {
+                replaced: self.replaced(c, &dir, &label),
+                file,
+                dir,
+                label,
+                position: self.next(),
+                open: c.pick(3) == 1,
+                cred,
+                time,
+            }),
             13..15 => Operation::Unlink(operation::Unlink {
+                pending: self.meant(c, &dir, &label),
                 dir,
                 label,
                 directory: c.pick(2) == 1,
@@ -108,18 +119,7 @@ impl World {
                 cred,
                 time,
             }),
-            15..18 => Operation::Rename(operation::Rename {
-                from_dir: dir,
-                from: label,
-                to_dir: self.dir(c),
-                to: self::label(c),
-                mode: c.of(&[RenameMode::Replace, RenameMode::Exchange, RenameMode::NoReplace]),
-                position: self.next(),
-                whiteout: (c.pick(4) == 1).then(|| Whiteout { integer: self.next(), ino: self.next() }),
-                open: c.pick(3) == 1,
-                cred,
-                time,
-            }),
+            15..18 => self.rename(c, dir, label, cred, time),
             18..20 => {
                 Operation::SetAttributes(operation::SetAttributes { file, change: change(c), cred, time })
             }
@@ -162,6 +162,54 @@ impl World {
             }
             _ => Operation::Dispose(operation::Dispose { file, time }),
         }
+    }
+
+    fn rename(
+        &mut self,
+        c: &mut Choices<'_>,
+        from_dir: FileId,
+        from: Label,
+        cred: Cred,
+        time: Timestamp,
+    ) -> Operation {
+        let (to_dir, to) = (self.dir(c), label(c));
+        let mode = c.of(&[RenameMode::Replace, RenameMode::Exchange, RenameMode::NoReplace]);
+        let replaced = self.replaced(c, &to_dir, &to).filter(|_| mode == RenameMode::Replace || c.rarely());
+        Operation::Rename(operation::Rename {
+            source: self.meant(c, &from_dir, &from),
+            from_dir,
+            from,
+            to_dir,
+            to,
+            mode,
+            replaced,
+            position: self.next(),
+            whiteout: (c.pick(4) == 1).then(|| Whiteout { integer: self.next(), ino: self.next() }),
+            open: c.pick(3) == 1,
+            cred,
+            time,
+        })
+    }
+
+    /// The file that an operation means by a name: mostly the one that has it, if it means one.
+    fn meant(&self, c: &mut Choices<'_>, dir: &FileId, label: &Label) -> Option<FileId> {
+        c.perhaps(|c| {
+            let named = self.tree.files.get(dir).and_then(|dir| dir.children.get(label));
+            match named {
+                Some(entry) if !c.rarely() => entry.file.clone(),
+                _ => self.file(c),
+            }
+        })
+    }
+
+    /// The name that a new name takes the place of: mostly one that folds like it.
+    fn replaced(&self, c: &mut Choices<'_>, dir: &FileId, to: &Label) -> Option<Box<Replaced>> {
+        let label = match c.pick(4) {
+            0 | 1 => to.clone(),
+            2 => Label::new(&to.as_bytes().to_ascii_uppercase()).unwrap(),
+            _ => label(c),
+        };
+        self.meant(c, dir, &label).map(|file| Box::new(Replaced { label, file }))
     }
 
     /// Another machine locks a range, if it can, or unlocks one.
@@ -266,7 +314,7 @@ fn lock(c: &mut Choices<'_>) -> LockChange {
     LockChange { owner: c.pick(2) as u64, pid: 1, space, range, kind }
 }
 
-fn open(c: &mut Choices<'_>) -> Open {
+fn open(c: &mut Choices<'_>) -> OpenModes {
     let modes = [
         vec![Mode::AccessDelete],
         vec![Mode::AccessRead],
@@ -276,7 +324,7 @@ fn open(c: &mut Choices<'_>) -> Open {
         vec![Mode::AccessRead, Mode::ExcludeWrite],
         vec![Mode::AccessDelete, Mode::ExcludeDelete],
     ];
-    Open::with(c.of(&modes))
+    OpenModes::with(c.of(&modes))
 }
 
 const CAPABILITIES: [Capabilities; 9] = [

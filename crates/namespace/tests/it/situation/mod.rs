@@ -138,7 +138,16 @@ impl Situation {
             }),
             ["link", old, new] => {
                 let (dir, label) = self.place(new);
-                Operation::Link(operation::Link { file: self.id(old), dir, label, position, cred, time })
+                Operation::Link(operation::Link {
+                    file: self.id(old),
+                    dir,
+                    label,
+                    position,
+                    cred,
+                    time,
+                    replaced: None,
+                    open: false,
+                })
             }
             [verb @ ("unlink" | "rmdir"), path, ref open @ ..] => {
                 let (dir, label) = self.place(path);
@@ -149,6 +158,7 @@ impl Situation {
                     open: open == ["open"],
                     cred,
                     time,
+                    pending: None,
                 })
             }
             [verb @ ("rename" | "leave" | "exchange" | "noreplace"), from, to, ref open @ ..] => {
@@ -172,6 +182,8 @@ impl Situation {
                     open,
                     cred,
                     time,
+                    source: None,
+                    replaced: None,
                 })
             }
             ["chmod", mode, path] => self.set(path, cred, |change| change.mode = Some(octal(mode))),

@@ -2,7 +2,7 @@
 //! conditions that every verdict must satisfy.
 
 use ident::FileId;
-use lease::{Field, Kind, Label, Lease, Open};
+use lease::{Field, Kind, Label, Lease, OpenModes};
 use namespace::{
     Attributes, ContentChange, ContentHead, Disposition, Effect, Entry, FileKind, Knowledge, Known, Links,
     LockTable, Locks, Operation, Times, Timestamp, Traced, Verdict, decide, fold,
@@ -31,7 +31,7 @@ pub const HERE: u64 = 1;
 pub struct Tree {
     pub files: BTreeMap<FileId, File>,
     /// How other clients have files open.
-    pub elsewhere: BTreeMap<FileId, Open>,
+    pub elsewhere: BTreeMap<FileId, OpenModes>,
 }
 
 impl Tree {

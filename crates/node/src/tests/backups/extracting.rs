@@ -12,7 +12,7 @@ const LONG_AGO: Timestamp = Timestamp { secs: 1_000_000_000, nanos: 7 };
 
 /// Makes `name` in `dir`, of this mode, with this content or target.
 fn make(machine: &Machine, dir: &FileId, name: &[u8], kind: FileKind, mode: u16, bytes: &[u8]) -> FileId {
-    let open = (kind == FileKind::Regular).then(|| Open::posix(true, true));
+    let open = (kind == FileKind::Regular).then(|| OpenModes::posix(true, true));
     let target = if kind == FileKind::Symlink { bytes.to_vec() } else { Vec::new() };
     let (dir, label) = (dir.clone(), Label::new(name).unwrap());
     let spec = FileSpec { target, ..FileSpec::new(kind, mode, 0) };
@@ -26,7 +26,7 @@ fn make(machine: &Machine, dir: &FileId, name: &[u8], kind: FileKind, mode: u16,
 }
 
 fn put(machine: &Machine, file: &FileId, offset: u64, bytes: &[u8]) {
-    let (open, data) = (Open::posix(true, true), Bytes::copy_from_slice(bytes));
+    let (open, data) = (OpenModes::posix(true, true), Bytes::copy_from_slice(bytes));
     ask(machine, call::OpenFile { file: file.clone(), open, mask: 6 }).unwrap();
     ask(machine, call::Write { file: file.clone(), offset, data, append: false }).unwrap();
     ask(machine, call::Sync { file: file.clone() }).unwrap();
@@ -92,7 +92,8 @@ fn a_tree_is_restored_with_all_that_belongs_to_it() {
     let large = make(machine, &dir, b"large", FileKind::Regular, 0o600, &content("large"));
     // The overwritten part stays a piece of its own.
     put(machine, &large, 100_000, b"in between");
-    ask(machine, call::Link { file: large.clone(), dir: dir.clone(), label: label("hard") }).unwrap();
+    ask(machine, call::Link { file: large.clone(), dir: dir.clone(), label: label("hard"), replaced: None })
+        .unwrap();
     let sparse = make(machine, &dir, b"sparse", FileKind::Regular, 0o644, b"");
     put(machine, &sparse, 4 << 20, &content("sparse"));
     set_attributes(machine, &sparse, AttributeChange::default(), Some(64 << 20));

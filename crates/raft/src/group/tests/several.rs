@@ -1,7 +1,7 @@
 //! Three members, over wires that a test can cut.
 
 use super::*;
-use crate::{AnswerFuture, Keeping};
+use crate::{AnswerFuture, Keeping, Member};
 use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -378,6 +378,27 @@ fn two_servers_have_one_vote_and_both_have_everything() {
     wait_until("it to be alone", || leader.standing().alone);
     building.kill(2);
     building.open();
+}
+
+/// A command of people changes the members while the leader notes another one's weight.
+#[test]
+fn changes_of_the_members_that_meet_are_made_one_after_the_other() {
+    let building = TestGroup::new(3);
+    let leader = building.leader();
+    let name = |round: u64, id: u64| format!("{round} of {id}");
+    for round in 0..10 {
+        std::thread::scope(|scope| {
+            let set = |id: u64| {
+                let (leader, host) =
+                    (&leader, Host { machine: id, name: name(round, id), ..Host::default() });
+                scope.spawn(move || wait(leader.set_member(id, host)))
+            };
+            let all: Vec<_> = (1..=3).map(set).collect();
+            all.into_iter().for_each(|change| change.join().unwrap().unwrap());
+        });
+        let names = |member: &Member| member.host.name == name(round, member.id);
+        wait_until("the names", || leader.standing().members.iter().all(names));
+    }
 }
 
 /// The leader removes itself. It ends when a second member has the entry by which only the third is

@@ -24,10 +24,10 @@ fn written() -> (Vec<u8>, RowModel) {
 }
 
 /// Opens the file and reads everything, as a server does, and once more from the disk.
-fn read(image: Vec<u8>) -> Result<RowModel, StoreError> {
+fn read(image: Vec<u8>) -> Result<RowModel, RowStoreError> {
     let recorder = Recorder::with(image);
-    let blocks =
-        Blocks::open(recorder, None).map_err(|cause| StoreError::new("opening", Path::new("rows"), cause))?;
+    let blocks = Blocks::open(recorder, None)
+        .map_err(|cause| RowStoreError::new("opening", Path::new("rows"), cause))?;
     let store = RowStore::over(blocks, Path::new("rows"), SMALL)?;
     assert_eq!(store.position(), Some(3u64.to_le_bytes().to_vec()));
     let (view, reread) = (store.view(), store.view().reread()?);

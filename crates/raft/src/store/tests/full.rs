@@ -37,7 +37,7 @@ impl StorageBackend for Full {
 
 /// Makes a store with 2,000 rows on disk, of which 1,000 are in no cache. A checkpoint with 1,000
 /// others finds no room.
-fn waiting() -> (Full, RowStore, std::thread::JoinHandle<Result<(), StoreError>>) {
+fn waiting() -> (Full, RowStore, std::thread::JoinHandle<Result<(), RowStoreError>>) {
     let file = Full::default();
     let blocks = Blocks::open(file.clone(), None).unwrap();
     let settings = StoreSettings { cache_bytes: 16 << 10, overlay_bytes: 1 << 20 };

@@ -6,7 +6,9 @@
 //! taken, which leaves the most room to later observations.
 
 use crate::world::Violation;
-use crate::world::history::{History, Key, Life, Observation, Seen, Value, Version, at_first, is_update};
+use crate::world::history::{
+    History, Key, Life, Observation, RegisterVersion, Seen, Value, at_first, is_update,
+};
 use std::collections::BTreeMap;
 
 impl History {
@@ -38,8 +40,8 @@ impl History {
         }
         for (key, observations) in of_key {
             // A register that no update has changed.
-            let versions: Vec<Version> =
-                at_first(key).into_iter().map(|value| Version { value, by: None }).collect();
+            let versions: Vec<RegisterVersion> =
+                at_first(key).into_iter().map(|value| RegisterVersion { value, by: None }).collect();
             self.check_register(key, &versions, observations)?;
         }
         Ok(())
@@ -58,7 +60,7 @@ impl History {
     }
 
     /// The times between which a version may have come about.
-    fn span(&self, version: &Version) -> (u64, u64) {
+    fn span(&self, version: &RegisterVersion) -> (u64, u64) {
         let called = version.by.and_then(|by| self.calls.get(by));
         called.map_or((0, 0), |called| (called.begun, called.done))
     }
@@ -66,7 +68,7 @@ impl History {
     fn check_register(
         &self,
         key: &Key,
-        versions: &[Version],
+        versions: &[RegisterVersion],
         mut observations: Vec<&Observation>,
     ) -> Result<(), Violation> {
         let spans: Vec<(u64, u64)> = versions.iter().map(|version| self.span(version)).collect();
@@ -115,11 +117,11 @@ impl History {
     fn not_linearizable(
         &self,
         key: &Key,
-        versions: &[Version],
+        versions: &[RegisterVersion],
         observation: &Observation,
         from: usize,
     ) -> Violation {
-        let fits = |(index, version): (usize, &Version)| {
+        let fits = |(index, version): (usize, &RegisterVersion)| {
             observation.seen.fits(&version.value).then(|| (index, self.span(version)))
         };
         let fitting: Vec<_> = versions.iter().enumerate().filter_map(fits).collect();

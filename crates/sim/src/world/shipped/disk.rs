@@ -3,7 +3,7 @@
 //! keep nothing.
 
 use parking_lot::{Mutex, MutexGuard};
-use raft::{DiskFile, Life, RowStore, StoreError, StoreSettings};
+use raft::{DiskFile, Life, RowStore, RowStoreError, StoreSettings};
 use rustc_hash::FxHasher;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -23,10 +23,10 @@ const UNUSED: std::ops::Range<usize> = 12..16;
 
 /// A server's disk, shared by the processes that use it.
 #[derive(Clone, Default)]
-pub(super) struct Disk(Arc<Mutex<State>>);
+pub(super) struct Disk(Arc<Mutex<DiskState>>);
 
 #[derive(Clone, Default)]
-struct State {
+struct DiskState {
     files: BTreeMap<u64, Content>,
     made: u64,
     names: BTreeMap<PathBuf, u64>,
@@ -136,7 +136,7 @@ fn no_file() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
 
-impl State {
+impl DiskState {
     fn apply(names: &mut BTreeMap<PathBuf, u64>, renamed: &Renamed) {
         match renamed {
             Renamed::Made(path, file) => _ = names.insert(path.clone(), *file),
@@ -150,7 +150,7 @@ impl State {
     }
 
     fn renames(&mut self, renamed: Renamed) {
-        State::apply(&mut self.names, &renamed);
+        DiskState::apply(&mut self.names, &renamed);
         self.renamed.push(renamed);
     }
 
@@ -209,7 +209,7 @@ impl Disk {
     /// A copy of this disk, unsynced changes included.
     pub fn copied(&self) -> Disk {
         let state = self.0.lock();
-        Disk(Arc::new(Mutex::new(State { left: None, ..state.clone() })))
+        Disk(Arc::new(Mutex::new(DiskState { left: None, ..state.clone() })))
     }
 
     /// The disk as the process that begins now uses it.
@@ -236,9 +236,9 @@ impl Disk {
         let kept = chosen(&(seed, 1), state.renamed.len() as u64 + 1) as usize;
         let renamed = std::mem::take(&mut state.renamed);
         let mut names = state.durable.clone();
-        renamed.iter().take(kept).for_each(|renamed| State::apply(&mut names, renamed));
+        renamed.iter().take(kept).for_each(|renamed| DiskState::apply(&mut names, renamed));
         (state.names, state.durable) = (names.clone(), names);
-        let State { files, names, .. } = &mut *state;
+        let DiskState { files, names, .. } = &mut *state;
         files.retain(|file, _| names.values().any(|kept| kept == file));
         for (number, content) in files {
             content.crashes(seed ^ number);
@@ -401,7 +401,7 @@ struct HeldFile {
 }
 
 impl HeldFile {
-    fn state(&self) -> io::Result<MutexGuard<'_, State>> {
+    fn state(&self) -> io::Result<MutexGuard<'_, DiskState>> {
         let state = self.disk.0.lock();
         if state.process == self.process { Ok(state) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }
@@ -456,7 +456,7 @@ impl raft::Disk for HeldFile {
         Ok(())
     }
 
-    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<RowStore, StoreError> {
+    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<RowStore, RowStoreError> {
         RowStore::open_on(self, path, settings)
     }
 }

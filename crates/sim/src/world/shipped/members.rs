@@ -3,7 +3,7 @@
 //! votes. A removed server goes on for a while, then its disk is emptied; added again, it is
 //! another member.
 
-use super::servers::{Changing, Server, Told};
+use super::servers::{Changing, ServerEvent, ShippedServer};
 use crate::world::events::Event;
 use crate::world::{Mutation, World};
 use raft::{Host, Keeping, Standing};
@@ -103,14 +103,14 @@ impl World {
         let (servers, replicas) = (&self.shipped.servers, &self.group.replicas);
         // A server that is about to be added cannot be removed. A server whose membership only a
         // replaced leader knew is added once more.
-        let is_new = |(at, server): &(usize, &Server)| {
+        let is_new = |(at, server): &(usize, &ShippedServer)| {
             let is_member = standing.members.iter().any(|member| member.id == server.member);
             server.group.is_some() && !is_member && (!server.was_member || replicas[*at].stays())
         };
         if let Some((at, new)) = servers.iter().enumerate().find(is_new) {
             return Some(MembershipChange::Tells(new.member, new.host(at)));
         }
-        let moved = |(at, server): (usize, &Server)| {
+        let moved = |(at, server): (usize, &ShippedServer)| {
             let member = standing.members.iter().find(|member| member.id == server.member)?;
             let addresses = server.host(at).addresses;
             (member.host.addresses != addresses)
@@ -152,7 +152,7 @@ impl World {
                 MembershipChange::Tells(member, host) => group.set_member(member, host).await,
                 MembershipChange::Settles => group.settle_voters().await,
             };
-            told.put(leader, start, Told::Changed(which));
+            told.put(leader, start, ServerEvent::Changed(which));
         });
     }
 

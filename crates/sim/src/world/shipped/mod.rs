@@ -21,7 +21,7 @@ use crate::model::feed;
 use directory::{Input, MemoryStore};
 use lease::SessionId;
 use raft::FOUNDER;
-use servers::Told;
+use servers::ServerEvent;
 use std::time::Duration;
 use wire::{Space, ToServer};
 
@@ -99,19 +99,19 @@ impl World {
         }
     }
 
-    fn hears_server(&mut self, at: usize, told: Told) -> Result<(), Violation> {
+    fn hears_server(&mut self, at: usize, told: ServerEvent) -> Result<(), Violation> {
         match told {
-            Told::Started(_) if self.shipped.servers[at].damaged => {
+            ServerEvent::Started(_) if self.shipped.servers[at].damaged => {
                 Err(format!("server {at} has started with a log that has rotted"))
             }
-            Told::Started(group) => {
+            ServerEvent::Started(group) => {
                 self.notes(|| format!("server {at} has started: {:?}", group.standing()));
                 let leads = group.leads();
                 self.shipped.servers[at].group = Some(group);
                 self.leads_or_not(at, leads);
                 Ok(())
             }
-            Told::Event(raft::Event::Damaged(why)) if self.shipped.servers[at].was_put_back => {
+            ServerEvent::Event(raft::Event::Damaged(why)) if self.shipped.servers[at].was_put_back => {
                 self.notes(|| format!("server {at} has forgotten: {why}"));
                 self.happened.refused += 1;
                 let server = &mut self.shipped.servers[at];
@@ -119,50 +119,50 @@ impl World {
                 server.life.end();
                 Ok(())
             }
-            Told::Refused(why) if self.shipped.servers[at].forgot => {
+            ServerEvent::Refused(why) if self.shipped.servers[at].forgot => {
                 self.shipped.servers[at].forgot = false;
                 self.shipped.servers[at].damaged = true;
-                self.hears_server(at, Told::Refused(why))
+                self.hears_server(at, ServerEvent::Refused(why))
             }
-            Told::Refused(why) if self.shipped.servers[at].damaged => {
+            ServerEvent::Refused(why) if self.shipped.servers[at].damaged => {
                 self.notes(|| format!("server {at} refuses: {why}"));
                 self.happened.refused += 1;
                 self.shipped.servers[at].life.end();
                 Ok(())
             }
-            Told::Refused(_) if self.shipped.servers[at].life.is_over() => Ok(()),
+            ServerEvent::Refused(_) if self.shipped.servers[at].life.is_over() => Ok(()),
             // A server that begins without state needs room.
-            Told::Refused(_) if self.shipped.servers[at].lacks_room_to_begin() => {
+            ServerEvent::Refused(_) if self.shipped.servers[at].lacks_room_to_begin() => {
                 self.shipped.servers[at].life.end();
                 Ok(())
             }
-            Told::Refused(why) => Err(format!("server {at} does not start: {why}")),
-            Told::Event(raft::Event::Outputs(outputs)) => {
+            ServerEvent::Refused(why) => Err(format!("server {at} does not start: {why}")),
+            ServerEvent::Event(raft::Event::Outputs(outputs)) => {
                 self.notes(|| format!("server {at} tells {outputs:?}"));
                 outputs.into_iter().try_for_each(|output| self.server_puts_out(at, output))
             }
-            Told::Event(raft::Event::Applied(_)) => Ok(()),
-            Told::Event(raft::Event::Damaged(why)) => {
+            ServerEvent::Event(raft::Event::Applied(_)) => Ok(()),
+            ServerEvent::Event(raft::Event::Damaged(why)) => {
                 Err(format!("server {at} says that it has lost what it had: {why}"))
             }
-            Told::Changed(which) => {
+            ServerEvent::Changed(which) => {
                 self.shipped.changing[which as usize] = None;
                 Ok(())
             }
-            Told::Doubts { at: machine, connection } => {
+            ServerEvent::Doubts { at: machine, connection } => {
                 self.turns_away(at, machine, connection);
                 Ok(())
             }
-            Told::Event(raft::Event::Replaced) => {
+            ServerEvent::Event(raft::Event::Replaced) => {
                 self.happened.snapshots += 1;
                 Ok(())
             }
-            Told::Event(raft::Event::Standing) => Ok(()),
-            Told::Leads(leads) => {
+            ServerEvent::Event(raft::Event::Standing) => Ok(()),
+            ServerEvent::Leads(leads) => {
                 self.leads_or_not(at, leads);
                 Ok(())
             }
-            Told::Answer { at: machine, connection, answer, committed, applied } => {
+            ServerEvent::Answer { at: machine, connection, answer, committed, applied } => {
                 if applied < committed {
                     return Err(format!(
                         "server {at} answers from what was there after {applied} entries, though {committed} were committed when it was asked"
@@ -252,11 +252,11 @@ impl World {
         let _in = self.shipped.time.enter();
         it.life.spawn(async move {
             if !group.confirm().await {
-                return told.put(server, start, Told::Doubts { at, connection });
+                return told.put(server, start, ServerEvent::Doubts { at, connection });
             }
             let applied = group.applied().map_or(0, |index| index + 1);
             if let Some(answer) = group.answer(session, &message) {
-                told.put(server, start, Told::Answer { at, connection, answer, committed, applied });
+                told.put(server, start, ServerEvent::Answer { at, connection, answer, committed, applied });
             }
         });
     }

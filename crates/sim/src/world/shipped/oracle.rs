@@ -27,9 +27,12 @@ impl Oracle {
         if entry.digest.is_some_and(|digest| digest != self.directory.digest()) {
             return Err(format!("entry {index} was proposed upon another state than that before it"));
         }
+        let Some(inputs) = &entry.inputs else {
+            return Err(format!("entry {index} was applied, and its version is unknown"));
+        };
         self.time = self.time.max(entry.time);
         let mut done = Vec::new();
-        for input in entry.inputs.iter() {
+        for input in inputs.iter() {
             let mut out = Vec::new();
             let handled = self.directory.handle(self.time, input.clone(), &mut self.store, &mut out);
             handled.map_err(|e| e.to_string())?;

@@ -2,7 +2,7 @@
 //! for a while and end. Disks rot while no process runs.
 
 use super::disk::Disk;
-use super::servers::Told;
+use super::servers::ServerEvent;
 use super::wires::{Member, Wires};
 use crate::host::server::root;
 use crate::world::World;
@@ -79,9 +79,9 @@ impl World {
                     // dropped its inputs.
                     raft::Event::Standing => {
                         let group = this.get().and_then(Weak::upgrade);
-                        Told::Leads(group.is_some_and(|group| group.leads()))
+                        ServerEvent::Leads(group.is_some_and(|group| group.leads()))
                     }
-                    event => Told::Event(event),
+                    event => ServerEvent::Event(event),
                 };
                 teller.put(at, start, told);
             });
@@ -93,10 +93,10 @@ impl World {
                     group.listens_at(vec![address.clone()]);
                     net.0.lock().members.insert(member, Member { at, address, life, group: group.clone() });
                     group.begin();
-                    told.put(at, start, Told::Started(group));
+                    told.put(at, start, ServerEvent::Started(group));
                     works.await;
                 }
-                Err(error) => told.put(at, start, Told::Refused(error.to_string())),
+                Err(error) => told.put(at, start, ServerEvent::Refused(error.to_string())),
             }
         });
     }

@@ -23,7 +23,7 @@ pub(crate) struct Shipped {
     pub began: Instant,
     pub(super) net: Arc<Net>,
     pub told: Arc<Inbox>,
-    pub servers: Vec<Server>,
+    pub servers: Vec<ShippedServer>,
     pub oracle: Oracle,
     pub restores_leader: bool,
     pub believes_members: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Shipped {
 }
 
 /// A machine that serves.
-pub(crate) struct Server {
+pub(crate) struct ShippedServer {
     pub member: u64,
     pub(super) disk: Disk,
     pub life: Arc<Life>,
@@ -70,11 +70,11 @@ pub(crate) struct Server {
 /// Reports of servers, in order: the server, its start, and the report.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    pub told: Mutex<VecDeque<(usize, u64, Told)>>,
+    pub told: Mutex<VecDeque<(usize, u64, ServerEvent)>>,
     pub wake: Notify,
 }
 
-pub(crate) enum Told {
+pub(crate) enum ServerEvent {
     Started(Arc<Group>),
     Refused(String),
     Event(raft::Event),
@@ -99,7 +99,7 @@ pub(crate) enum Told {
     },
 }
 
-impl Server {
+impl ShippedServer {
     /// Its host entry: where it says that it is, on that machine.
     pub fn host(&self, at: usize) -> Host {
         let machine = at as u64 + 1;
@@ -119,7 +119,7 @@ impl Server {
 }
 
 impl Inbox {
-    pub fn put(&self, at: usize, start: u64, told: Told) {
+    pub fn put(&self, at: usize, start: u64, told: ServerEvent) {
         self.told.lock().push_back((at, start, told));
         self.wake.notify_one();
     }
@@ -132,12 +132,12 @@ impl Shipped {
         let time = time.map_err(|e| e.to_string())?;
         let chance = ChaCha12Rng::seed_from_u64(seed ^ 0x3175);
         let wires = vec![vec![(1, false); servers as usize]; servers as usize];
-        let net = wires::State { chance, wires, loses: 0, members: BTreeMap::new() };
+        let net = wires::NetState { chance, wires, loses: 0, members: BTreeMap::new() };
         let (began, lives) = {
             let _in = time.enter();
             (Instant::now(), (0..servers).map(|_| Life::new(0, 0)).collect::<Vec<_>>())
         };
-        let server = |life| Server {
+        let server = |life| ShippedServer {
             member: 0,
             disk: Disk::default(),
             life,
@@ -155,7 +155,7 @@ impl Shipped {
             address: String::new(),
             pause: 0,
         };
-        let servers: Vec<Server> = lives.into_iter().map(server).collect();
+        let servers: Vec<ShippedServer> = lives.into_iter().map(server).collect();
         if lie == Some(Mutation::DiskKeepsNothing) {
             servers.iter().for_each(|server| server.disk.lies());
         }

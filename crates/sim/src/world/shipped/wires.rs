@@ -18,9 +18,9 @@ use wire::{Version, Versions};
 const AGAIN: Duration = Duration::from_millis(200);
 
 /// All wires, and the members at their ends.
-pub(super) struct Net(pub Mutex<State>);
+pub(super) struct Net(pub Mutex<NetState>);
 
-pub(super) struct State {
+pub(super) struct NetState {
     pub chance: ChaCha12Rng,
     /// By the two servers: the least delay, ms, and whether the wire is cut.
     pub wires: Vec<Vec<(u64, bool)>>,
@@ -44,7 +44,7 @@ impl Net {
     async fn carries(&self, from: usize, to: usize) -> io::Result<()> {
         loop {
             let (ms, cut, lost) = {
-                let State { chance, wires, loses, .. } = &mut *self.0.lock();
+                let NetState { chance, wires, loses, .. } = &mut *self.0.lock();
                 let (delay, cut) = wires[from][to];
                 let lost = *loses > 0 && chance.next_u64().is_multiple_of(*loses);
                 (delay + chance.next_u64() % (delay + 1), cut, lost)

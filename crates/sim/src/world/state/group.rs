@@ -1,7 +1,7 @@
 //! The replicas of a group, the wires between them, and their messages.
 
 use super::members::Members;
-use crate::world::log::{Entry, Place};
+use crate::world::log::{LogPlace, RaftEntry};
 use crate::world::replica::{Checkpoint, Replica};
 use directory::{Directory, MemoryStore};
 use lease::Time;
@@ -37,7 +37,7 @@ pub(crate) struct Wire {
 pub(crate) enum Message {
     /// From the leader of `term`: entries that follow the place `before`, and the index `commit` up
     /// to which all is committed.
-    Append { term: u64, round: u64, before: (u64, u64), entries: Vec<Rc<Entry>>, commit: u64 },
+    Append { term: u64, round: u64, before: (u64, u64), entries: Vec<Rc<RaftEntry>>, commit: u64 },
     /// The same, with a checkpoint for all entries up to some place.
     Install { term: u64, round: u64, checkpoint: Checkpoint },
     /// The follower has the log on disk up to this index; or it needs the log from this index on.
@@ -63,7 +63,7 @@ impl Group {
         store: &MemoryStore,
         time: Time,
     ) -> Group {
-        let place = Place { index: 0, term: 0, time };
+        let place = LogPlace { index: 0, term: 0, time };
         let members = Rc::new(Members::of(0..servers as u64));
         let founding = Checkpoint { place, members, rows: Rc::new(store.clone().into()) };
         let replica = |at: usize| {

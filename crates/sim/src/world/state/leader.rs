@@ -1,6 +1,6 @@
 //! A replica's state as leader.
 
-use crate::world::log::Place;
+use crate::world::log::LogPlace;
 use directory::Input;
 use lease::{SessionId, Time};
 use wire::ToServer;
@@ -55,7 +55,7 @@ pub(crate) struct Question {
 
 impl Leader {
     /// A leader elected now, among these members, with this log.
-    pub fn new(now: u64, last: Place, members: impl Iterator<Item = u64>) -> Leader {
+    pub fn new(now: u64, last: LogPlace, members: impl Iterator<Item = u64>) -> Leader {
         let follower =
             |member| Follower { member, next: last.index + 1, matched: 0, round: 0, installed: None };
         Leader {

@@ -1,8 +1,8 @@
 //! A machine, and what an orderly end leaves on its disk.
 
 use crate::host::connection::Connection;
+use crate::kernel::Kernel;
 use crate::world::history::Life;
-use crate::world::kernel::Kernel;
 use client::{Client, Continuation, Ticket, Upload};
 use namespace::ShareId;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 
 use crate::world::history::CallNumber;
 use ident::FileId;
-use lease::Open;
+use lease::OpenModes;
 use std::collections::BTreeMap;
 
 /// Names that always exist, each with the name under which its successors are made.
@@ -27,7 +27,7 @@ pub(crate) struct Walk {
     /// The file was gone once, and the name is looked up again.
     pub again: bool,
     /// The handle that remains to be closed.
-    pub open: Option<(FileId, Open)>,
+    pub open: Option<(FileId, OpenModes)>,
     /// The machine's life in which the call began.
     pub life: usize,
 }

@@ -22,31 +22,31 @@ const OTHERS: u32 = 0o077;
 /// The keys of a machine's SMB service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keytab {
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<KeytabEntry>,
 }
 
 /// A key of a principal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct KeytabEntry {
     pub(super) realm: String,
     /// The host of `cifs/HOST`.
     pub(super) host: String,
-    pub(super) version: Version,
+    pub(super) version: KeyVersion,
     pub(super) key: EncryptionKey,
 }
 
 /// The version of a key. Old entries keep its lowest byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Version {
+pub(super) enum KeyVersion {
     Byte(u8),
     Whole(u32),
 }
 
-impl Version {
+impl KeyVersion {
     pub(super) fn is(self, number: u32) -> bool {
         match self {
-            Version::Byte(byte) => u32::from(byte) == number & 0xff,
-            Version::Whole(whole) => whole == number,
+            KeyVersion::Byte(byte) => u32::from(byte) == number & 0xff,
+            KeyVersion::Whole(whole) => whole == number,
         }
     }
 }
@@ -91,7 +91,7 @@ impl Keytab {
             match usize::try_from(length) {
                 // Room that is allocated behind the last entry.
                 Ok(0) => break,
-                Ok(length) => entries.extend(Entry::parse(Cursor(rest.take(length)?))?),
+                Ok(length) => entries.extend(KeytabEntry::parse(Cursor(rest.take(length)?))?),
                 // A hole, where an entry was removed.
                 Err(_) => drop(rest.take(length.unsigned_abs() as usize)?),
             }
@@ -107,8 +107,9 @@ impl Keytab {
             return Err(Refused("the ticket is for a principal that is no service"));
         };
         // Clients of Windows write names as their users do.
-        let is_named =
-            |entry: &&Entry| service.eq_ignore_ascii_case(SERVICE) && host.eq_ignore_ascii_case(&entry.host);
+        let is_named = |entry: &&KeytabEntry| {
+            service.eq_ignore_ascii_case(SERVICE) && host.eq_ignore_ascii_case(&entry.host)
+        };
         // The refusal of the entry that comes closest says the most.
         let mut closest = 0;
         for entry in self.entries.iter().filter(is_named) {
@@ -152,9 +153,9 @@ fn read(file: &Path) -> Result<Keytab, Problem> {
     if keytab.entries.is_empty() { Err(Problem::NoKey) } else { Ok(keytab) }
 }
 
-impl Entry {
+impl KeytabEntry {
     /// Parses an entry, and returns it if it is of use here.
-    fn parse(mut bytes: Cursor<'_>) -> Result<Option<Entry>, Malformed> {
+    fn parse(mut bytes: Cursor<'_>) -> Result<Option<KeytabEntry>, Malformed> {
         let count = bytes.u16()?;
         let realm = bytes.text()?;
         let mut components = Vec::new();
@@ -169,15 +170,15 @@ impl Entry {
         let key = bytes.take(length)?;
         // Behind the key there may be the whole version, and more that nobody has defined.
         let version = match bytes.array().map(u32::from_be_bytes) {
-            Ok(whole) if whole != 0 => Version::Whole(whole),
-            _ => Version::Byte(byte),
+            Ok(whole) if whole != 0 => KeyVersion::Whole(whole),
+            _ => KeyVersion::Byte(byte),
         };
         let (Some(kind), [service, host]) = (kind, &components[..]) else { return Ok(None) };
         let key = EncryptionKey::new(kind, key).ok_or(Malformed("a key has another length"))?;
         if !service.eq_ignore_ascii_case(SERVICE) {
             return Ok(None);
         }
-        Ok(Some(Entry { realm, host: host.clone(), version, key }))
+        Ok(Some(KeytabEntry { realm, host: host.clone(), version, key }))
     }
 }
 

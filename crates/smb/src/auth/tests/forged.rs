@@ -183,7 +183,7 @@ fn no_bit_of_an_exchange_may_change_on_its_way() {
         message[bit / 8] ^= 1 << (bit % 8);
         message
     };
-    // What the client says first.
+    // The client's first message.
     for bit in 0..8 * first.len() {
         let mut acceptor = Acceptor::default();
         if let Ok(Step::More(challenge)) = take(&mut acceptor, &flipped(&first, bit), NONCE) {
@@ -207,8 +207,8 @@ fn no_bit_of_an_exchange_may_change_on_its_way() {
     }
 }
 
-/// SPNEGO's own bytes are signed only if the list is. Whatever they become, the user is the one who
-/// has proven it, and has the key.
+/// SPNEGO's own bytes are signed only if the list is. Any other bytes leave the user who has proven
+/// to be one, with the key.
 #[test]
 fn bits_of_the_wrapping_change_nobody() {
     let message = proof(&Client::default(), NONCE);

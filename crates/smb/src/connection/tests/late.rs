@@ -45,7 +45,8 @@ impl Session {
     }
 
     /// Sends a frame, and waits until each of the requests is answered, if only by the word that it
-    /// waits. Returns the answers, unless the connection ends. What has panicked answers nothing.
+    /// waits. Returns the answers, unless the connection ends. A server that has panicked answers
+    /// nothing.
     async fn ask(&mut self, frame: Vec<u8>, requests: &BTreeSet<u64>) -> Option<Vec<(Header, Vec<u8>)>> {
         let (mut answers, mut left) = (Vec::new(), requests.clone());
         self.peer.connection.receive(frame.clone()).ok()?;
@@ -93,6 +94,13 @@ impl Session {
         }
         let answer = timeout(Duration::from_secs(60), self.peer.queue.recv()).await.unwrap().unwrap();
         read_answers(&answer).pop().unwrap()
+    }
+
+    /// Sends a request, and waits for nothing.
+    pub(super) fn sends(&mut self, command: Command, tree: u32, body: &[u8]) {
+        let mut message = self.message(command, tree, body);
+        self.key.sign(&mut message);
+        self.peer.connection.receive(message).unwrap();
     }
 
     pub(super) async fn opens(&mut self, tree: u32, name: &str, disposition: u32, options: u32) -> FileId {

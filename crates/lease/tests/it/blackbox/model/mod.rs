@@ -86,7 +86,7 @@ impl<A: Enumerable> System<A> {
         match action {
             Action::Write(x, value) => state.clients[x].value = value,
             Action::LetGo(x, lease) => {
-                state.clients[x].let_go(lease, self.fault);
+                state.clients[x].released(lease, self.fault);
                 return self.arrive_at_once(state, x);
             }
             Action::End(x) => {
@@ -100,7 +100,7 @@ impl<A: Enumerable> System<A> {
                     _ if client.life != Life::Alive => {}
                     Down::GrantSelfWrite => client.writes = true,
                     Down::GrantOtherRead(value) => client.sees = Some(value),
-                    Down::Recall(lease) if client.holds(lease) => client.let_go(lease, self.fault),
+                    Down::Recall(lease) if client.holds(lease) => client.released(lease, self.fault),
                     Down::Recall(_) => {}
                 }
                 return self.arrive_at_once(state, x);

@@ -108,7 +108,7 @@ impl<V: Copy + Ord + Hash> Client<V> {
         }
     }
 
-    pub fn let_go(&mut self, lease: SubLease, fault: Fault) {
+    pub fn released(&mut self, lease: SubLease, fault: Fault) {
         match lease {
             SubLease::SelfWrite => {
                 self.writes = fault == Fault::ClientWritesOn;

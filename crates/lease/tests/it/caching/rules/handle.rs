@@ -1,7 +1,7 @@
 //! Rules 22 to 27: handle caching.
 
-use crate::caching::{READ_WRITE, Store, asks, exclusive, plain, state, waits_for};
-use lease::caching::{AccessMask, Act, Actor, Asks, Judgement, Opening, Sharing};
+use crate::caching::{READ_WRITE, Store, asks, exclusive, overwriting, plain, state, waits_for};
+use lease::caching::{AccessMask, Act, Actor, Asks, Judgement, Opening, Sharing, SharingViolation};
 
 #[test]
 fn rule_22_a_conflict_asks_for_handles_first_and_is_judged_again() {
@@ -10,6 +10,20 @@ fn rule_22_a_conflict_asks_for_handles_first_and_is_judged_again() {
     assert_eq!(store.settles(), ["1 RWH>RW!"]);
     store.is_refused(exclusive(asks(2, "RWH")));
     assert_eq!((store.sent(), store.state_of(1)), (vec![], state("RW")), "write caching is kept");
+}
+
+#[test]
+fn rule_22_to_be_admitted_costs_others_no_data() {
+    let mut store = Store::held(1, "RWH");
+    let admits = |store: &mut Store, opening| store.object.admit(store.now, opening, &mut store.out);
+    for opening in [plain(asks(2, "RWH")), overwriting(asks(2, "RWH")), exclusive(asks(1, "RWH"))] {
+        let own = opening == exclusive(asks(1, "RWH"));
+        let admitted = if own { Err(SharingViolation) } else { Ok(Judgement::Go(())) };
+        assert_eq!((admits(&mut store, opening), store.sent()), (admitted, vec![]), "{opening:?}");
+    }
+    assert_eq!(admits(&mut store, exclusive(asks(2, "RWH"))), Ok(waits_for(&[1])));
+    assert_eq!(store.settles(), ["1 RWH>RW!"]);
+    assert_eq!(admits(&mut store, exclusive(asks(2, "RWH"))), Err(SharingViolation));
 }
 
 #[test]
