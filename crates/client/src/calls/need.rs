@@ -92,6 +92,7 @@ impl Client {
                 self.publish_all(now, out);
                 self.flush_logs(out);
                 waiting.asked_allowance = None;
+                waiting.full_since.get_or_insert(now.time);
                 WaitingFor::Freed { until: now.time.after_ms(FREED_MS) }
             }
             Need::Extents { file, from } => {

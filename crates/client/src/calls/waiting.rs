@@ -66,6 +66,8 @@ pub(crate) struct Waiting {
     pub told: Vec<FileGrant>,
     /// The allowance at the call's last request for more.
     pub asked_allowance: Option<Allowance>,
+    /// When a server first answered that it has no space for the call.
+    pub full_since: Option<Time>,
 }
 
 /// The party that made a call.
@@ -130,6 +132,7 @@ impl Waiting {
             spares: false,
             told: Vec::new(),
             asked_allowance: None,
+            full_since: None,
         }
     }
 
