@@ -350,7 +350,9 @@ mod tests {
                 let space = Space { total: 1 << 30, free: 0, files: 0, lends: 0 };
                 let bytes = if room_at.is_some_and(|at| now > at) { 16 << 10 } else { 0 };
                 let allowed = ToClient::Allowance { bytes, files: 0, space };
-                client.handle(at(now), Input::Message(ServerId::ROOT, allowed), &mut out);
+                for message in [ToClient::Renewed { space }, allowed] {
+                    client.handle(at(now), Input::Message(ServerId::ROOT, message), &mut out);
+                }
                 if answer(&out, written).is_none() {
                     now += FREED_PATIENCE_MS / 40;
                     client.handle(at(now), Input::Tick, &mut out);
