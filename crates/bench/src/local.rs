@@ -135,7 +135,8 @@ fn names(
     if let Some(binary) = &settings.beside {
         targets.push(Target::beside(binary, &base.join(&name))?);
     }
-    let mut costs = [[(Cost::default(), Cost::default()); 4]; NameWork::ALL.len()];
+    // Of each work, round by round: the work itself and the final sync, on each target.
+    let mut costs = vec![Vec::new(); NameWork::ALL.len()];
     for round in 0..rounds {
         for (w, work) in NameWork::ALL.into_iter().enumerate() {
             // Each comes first as often as last: the one that is done later is often the slower.
@@ -143,6 +144,7 @@ fn names(
             if round % 2 == 1 {
                 order.reverse();
             }
+            let mut on = [(Cost::default(), Cost::default()); 4];
             for (t, target) in order {
                 tell(&format!(
                     "{} ({threads} threads, {dirs} dirs): {}, round {}",
@@ -157,14 +159,18 @@ fn names(
                     true => Cost::of(target.process(), || target.sync())?,
                     false => Cost::default(),
                 };
-                costs[w][t] = (costs[w][t].0.plus(running), costs[w][t].1.plus(synced));
+                on[t] = (running, synced);
             }
+            costs[w].push(on);
         }
     }
     let rows = NameWork::ALL
         .into_iter()
         .zip(costs)
-        .map(|(work, [mount, floor, disk, beside])| {
+        .map(|(work, costs)| {
+            let sum = |(run, sync): (Cost, Cost), more: (Cost, Cost)| (run.plus(more.0), sync.plus(more.1));
+            let total = |t: usize| costs.iter().map(|on| on[t]).fold(Default::default(), sum);
+            let (mount, floor, disk) = (total(0), total(1), total(2));
             let operations = work.operations(layout) * rounds as u64;
             let name = format!("{}, {threads} thr, {dirs} dirs", work.name());
             let mut row = Row::of(name, operations, mount.0, Some(floor.0), Some(disk.0));
@@ -174,7 +180,7 @@ fn names(
                 row.cpu_ratio_to_floor_synced = Some(all(floor) / all(mount));
             }
             if settings.beside.is_some() {
-                row = row.beside(mount.0, beside.0);
+                row = row.beside(costs.iter().map(|[mount, _, _, beside]| (mount.0, beside.0)));
             }
             row.floor_bar(0.8, work.updates().then_some(0.6))
         })

@@ -5,6 +5,33 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::time::Duration;
 
+/// The ratios of several rounds, each between two that did the same in turns. Rounds of one binary
+/// against itself differ by a tenth on a small virtual machine, so one ratio says little.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratios {
+    /// The lower quartile: three of four rounds have more.
+    pub lower: f64,
+    /// The middle one.
+    pub median: f64,
+    /// The upper quartile: three of four rounds have less.
+    pub upper: f64,
+}
+
+impl Ratios {
+    /// Of at least one round.
+    fn of(ratios: impl Iterator<Item = f64>) -> Option<Ratios> {
+        let mut ratios: Vec<f64> = ratios.collect();
+        ratios.sort_by(f64::total_cmp);
+        let outer = ratios.len() / 4;
+        let upper = *ratios.iter().rev().nth(outer)?;
+        Some(Ratios { lower: *ratios.get(outer)?, median: *ratios.get(ratios.len() / 2)?, upper })
+    }
+
+    fn text(self) -> String {
+        format!("{:.2} [{:.2} {:.2}]", self.median, self.lower, self.upper)
+    }
+}
+
 /// One line of results.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
@@ -18,11 +45,11 @@ pub struct Row {
     pub cpu_ratio_to_floor: Option<f64>,
     /// The same, with the mount's final syncfs counted in (the floor has nothing to sync).
     pub cpu_ratio_to_floor_synced: Option<f64>,
-    /// The mount's rate over that of the mount of the binary beside.
-    pub ratio_to_beside: Option<f64>,
+    /// The mount's rate over that of the mount of the binary beside, round by round.
+    pub ratio_to_beside: Option<Ratios>,
     /// The CPU time of the mount of the binary beside over the mount's, file system and caller
-    /// together.
-    pub cpu_ratio_to_beside: Option<f64>,
+    /// together, round by round.
+    pub cpu_ratio_to_beside: Option<Ratios>,
     /// Operations (or MiB) a second.
     pub rate: Option<f64>,
     /// The floor's rate.
@@ -63,10 +90,14 @@ impl Row {
         }
     }
 
-    /// Adds what the same operations cost on the mount of the binary beside.
-    pub fn beside(mut self, mount: Cost, beside: Cost) -> Row {
-        self.ratio_to_beside = Some(seconds(beside.wall) / seconds(mount.wall));
-        self.cpu_ratio_to_beside = Some(seconds(beside.cpu()) / seconds(mount.cpu()));
+    /// Adds what the same operations cost in each round on the mount and on that of the binary
+    /// beside.
+    pub fn beside(mut self, rounds: impl Iterator<Item = (Cost, Cost)> + Clone) -> Row {
+        let ratios = |of: fn(&Cost) -> Duration| {
+            Ratios::of(rounds.clone().map(|(mount, beside)| seconds(of(&beside)) / seconds(of(&mount))))
+        };
+        self.ratio_to_beside = ratios(|cost| cost.wall);
+        self.cpu_ratio_to_beside = ratios(Cost::cpu);
         self
     }
 
@@ -119,7 +150,7 @@ pub fn text(rows: &[Row]) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "{:<34} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8} {:>7} {:>7}  bar",
+        "{:<34} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8} {:>18} {:>18}  bar",
         "",
         "mount /s",
         "floor /s",
@@ -137,7 +168,7 @@ pub fn text(rows: &[Row]) -> String {
     for row in rows {
         let _ = writeln!(
             out,
-            "{:<34} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8} {:>7} {:>7}  {}",
+            "{:<34} {:>10} {:>10} {:>10} {:>7} {:>7} {:>7} {:>7} {:>8} {:>8} {:>8} {:>18} {:>18}  {}",
             row.name,
             number(row.rate.or(row.value), 1),
             number(row.floor_rate, 1),
@@ -149,10 +180,34 @@ pub fn text(rows: &[Row]) -> String {
             number(row.server_cpu_us, 1),
             number(row.caller_cpu_us, 1),
             number(row.floor_cpu_us, 1),
-            number(row.ratio_to_beside, 3),
-            number(row.cpu_ratio_to_beside, 3),
+            row.ratio_to_beside.map_or(String::from("-"), Ratios::text),
+            row.cpu_ratio_to_beside.map_or(String::from("-"), Ratios::text),
             verdict(row.met, row.bar.as_deref().unwrap_or(""))
         );
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn took(wall: u64) -> Cost {
+        let wall = Duration::from_millis(wall);
+        Cost { wall, server: wall / 2, caller: wall / 4 }
+    }
+
+    /// One round that something else has held up is not taken for a slower binary.
+    #[test]
+    fn a_ratio_between_binaries_is_the_middle_one_of_its_rounds() {
+        let rounds = [(100, 90), (100, 100), (1000, 100), (100, 110), (50, 100), (100, 101), (100, 102)];
+        let rounds = rounds.map(|(mount, beside)| (took(mount), took(beside)));
+        let row = Row::default().beside(rounds.into_iter());
+        let ratios = row.ratio_to_beside.unwrap();
+        assert_eq!((ratios.lower, ratios.median, ratios.upper), (0.9, 1.01, 1.1));
+        assert_eq!(row.cpu_ratio_to_beside.unwrap().text(), "1.01 [0.90 1.10]");
+        let of_one = Row::default().beside(rounds.into_iter().take(1)).ratio_to_beside;
+        assert_eq!(of_one, Some(Ratios { lower: 0.9, median: 0.9, upper: 0.9 }));
+        assert_eq!(Row::default().beside([].into_iter()).ratio_to_beside, None);
+    }
 }
