@@ -15,9 +15,9 @@ cleanup() {
 
 start_mount
 # What is set aside can be written when the disk is full, nothing is full before its time, and what is deleted is free at once.
-python3 - "$mnt" "$small" <<'P' || fail "space that was promised, see above"
+python3 - "$mnt" "$small" "$scratch/untested" <<'P' || fail "space that was promised, see above"
 import os, sys, time
-top, disk = sys.argv[1:]
+top, disk, untested = sys.argv[1:]
 MIB = 1 << 20
 def check(so, what):
     if not so: sys.exit("full-disk: " + what)
@@ -45,8 +45,8 @@ check(not refused(os.fsync, wal), "fsync of what was set aside")
 os.unlink(top + "/ballast"); os.close(ballast); os.close(wal)
 def write_after(length):
     with open(top + "/after", "wb") as after: after.write(os.urandom(length))
-# A call waits for 20 s, in which a disk that many use may not come to delete anything. To be refused earlier is wrong, at
-# the first try: the later ones find nothing more to be freed, and the space comes between them.
+# A call waits for 20 s, in which a disk that many use may not come to delete anything. To be
+# refused earlier is wrong, at the first try. Later ones find nothing more to be freed.
 def refusal_of(length):
     begun, why = time.time(), refused(write_after, length)
     for _ in range(6 if time.time() - begun > 19 else 0):
@@ -63,8 +63,8 @@ with open(top + "/rest", "wb", buffering=0) as rest:
 # The last of what is left is given out in ever smaller parts, so less is written than was cut off.
 why = refusal_of(2 * MIB)
 if why and os.statvfs(disk).f_bavail * below.f_frsize < size / 8 + 2 * MIB:
-    # On a busy machine the server's log grows beyond its own part, and what was cut off makes up for that first.
-    print("full-disk: !!! NOT TESTED: room for a part of what was cut off: the log has it")
+    # On a busy machine the server's log grows beyond what is set aside for it (docs/limits.md).
+    open(untested, "w").close()
 else: check(not why, "no room for a part of what was cut off: %s" % why)
 for name in "wal", "after", "rest": os.unlink(top + "/" + name)
 P
@@ -101,4 +101,5 @@ start_mount
 fill up # as much as at first: nothing was lost to what is gone
 stop_mount
 fsck_clean
+[ ! -e "$scratch/untested" ] || { cleanup && skip "room for a part of what was cut off, since the log has it; all else passed"; }
 passed
