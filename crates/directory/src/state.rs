@@ -205,7 +205,9 @@ impl RegionState {
     ) -> Option<Released> {
         let Released { file, field, keep } = released;
         self.contention.recalled(now, asker, file, field);
-        self.pending.queue.recalls.recall(now, holder, file, field, *keep)
+        let told = self.pending.queue.recalls.recall(now, holder, file, field, *keep)?;
+        self.pending.owes_answer(holder, file);
+        Some(told)
     }
 
     /// Notes that `session` has released something, asked or not: requests that wait for it are

@@ -35,6 +35,8 @@ const EARLY_MAX: usize = 256;
 pub(crate) struct Waits {
     calls: Mutex<Calls>,
     changed: Condvar,
+    /// Whether any of them is a change. It may stay true for a while after the last one.
+    any_change: AtomicBool,
 }
 
 #[derive(Default)]
@@ -118,6 +120,9 @@ impl Waits {
     pub(crate) fn add(&self, mut wait: Wait) {
         let mut calls = self.calls.lock();
         calls.early.iter().for_each(|request| _ = wait.waiter.interrupt(*request));
+        if wait.locks.changes {
+            self.any_change.store(true, SeqCst);
+        }
         calls.waiting.push(wait);
         drop(calls);
         self.changed.notify_one();
@@ -130,6 +135,19 @@ impl Waits {
             calls.early.truncate(EARLY_MAX - 1);
             calls.early.push_front(request);
         }
+    }
+
+    /// Whether a waiting change may keep a directory locked in the kernel. `dir` is asked for only
+    /// if there is a waiting change at all.
+    pub(crate) fn is_changing(&self, dir: impl FnOnce() -> Option<FileId>) -> bool {
+        // Nearly always there is none.
+        if !self.any_change.load(SeqCst) {
+            return false;
+        }
+        let Some(dir) = dir() else { return false };
+        let calls = self.calls.lock();
+        let mut changes = calls.waiting.iter().filter(|wait| wait.locks.changes);
+        changes.any(|wait| !wait.answered.load(SeqCst) && wait.locks.may_be_of(&dir))
     }
 
     /// Waiting calls that may keep `dir` locked in the kernel. Each comes with its thread, 0 if
@@ -170,6 +188,7 @@ impl Waits {
     fn over(&self, now: Instant, look: impl Fn(u32) -> Option<Thread>) -> Vec<Ticket> {
         let mut calls = self.calls.lock();
         calls.waiting.retain(|wait| !wait.answered.load(SeqCst));
+        self.any_change.store(calls.waiting.iter().any(|wait| wait.locks.changes), SeqCst);
         let (mut over, mut told) = (Vec::new(), BTreeSet::new());
         // In order of threads: a process' first thread takes a signal to the process, if it can.
         calls.waiting.sort_by_key(|wait| wait.waiter);

@@ -130,20 +130,34 @@ impl Queue {
     /// first come, first served. An earlier request of the same session blocks it, too, if the
     /// server does that one (`RequestKind::Ship`). Otherwise the session would be granted what that
     /// one needs, release it for that one, and ask again for ever.
+    ///
+    /// An operation that the server does goes before the others' requests while its session owes an
+    /// answer about a file that it needs. Trap: a program may keep a directory locked in its kernel
+    /// until the operation is done. Its machine cannot answer before, and the others' requests wait
+    /// for that answer.
     pub fn blocked_by_earlier(&self, arrival: Arrival) -> bool {
-        self.requests.get(&arrival).filter(|request| request.what != RequestKind::Report).is_some_and(
-            |request| {
-                let is_shipped = |other: &Arrival| {
-                    self.requests.get(other).is_some_and(|other| other.what == RequestKind::Ship)
-                };
-                let blocked = |want: &Lease| {
-                    self.conflicts(want).any(|(other, it)| {
-                        other < arrival && (it.session != request.session || is_shipped(&other))
-                    })
-                };
-                request.wants.iter().any(blocked)
-            },
-        )
+        let Some(request) = self.requests.get(&arrival).filter(|it| it.what != RequestKind::Report) else {
+            return false;
+        };
+        let is_shipped = |other: &Arrival| {
+            self.requests.get(other).is_some_and(|other| other.what == RequestKind::Ship)
+        };
+        let yields = request.what != RequestKind::Ship || !self.owes_answer(request);
+        let blocked = |want: &Lease| {
+            self.conflicts(want).any(|(other, it)| {
+                let blocks = if it.session == request.session { is_shipped(&other) } else { yields };
+                other < arrival && blocks
+            })
+        };
+        request.wants.iter().any(blocked)
+    }
+
+    /// Returns whether the session of `request` owes an answer about a file of its wants.
+    fn owes_answer(&self, request: &Request) -> bool {
+        let owes = |want: &Lease| {
+            self.recalls.unanswered_of(&want.file).any(|(holder, ..)| holder == request.session)
+        };
+        request.wants.iter().any(owes)
     }
 
     /// Returns whether another session waits for a lease that conflicts with `lease`. If so,

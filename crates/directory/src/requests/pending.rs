@@ -92,6 +92,17 @@ impl PendingRequests {
         self.woken.extend(self.queue.waiting_on(file));
     }
 
+    /// Marks the operations of `session` to be tried again that need `file`: `session` owes an
+    /// answer about the file from now on, and its operations go first
+    /// ([`Queue::blocked_by_earlier`]).
+    pub fn owes_answer(&mut self, session: SessionId, file: &FileId) {
+        let is_its = |arrival: &Arrival| {
+            let request = self.queue.get(*arrival);
+            request.is_some_and(|it| it.session == session && it.what == RequestKind::Ship)
+        };
+        self.woken.extend(self.queue.waiting_on(file).into_iter().filter(is_its));
+    }
+
     /// Marks the request at this place to be tried, in its turn.
     pub fn wake_at(&mut self, arrival: Arrival) {
         self.woken.insert(arrival);

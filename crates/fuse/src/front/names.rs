@@ -41,7 +41,7 @@ impl Front {
                 }
                 Ok(LookupReply::Glimpsed(None)) => Ok(LookedUp::Missing(Duration::ZERO)),
                 Err(Error::NotFound) => {
-                    let may = !front.nodes.is_contended(dir) && front.nodes.give_entry(dir, &label, since);
+                    let may = front.may_keep_entries(dir) && front.nodes.give_entry(dir, &label, since);
                     Ok(LookedUp::Missing(if may { front.service.valid_for() } else { Duration::ZERO }))
                 }
                 // If the directory is gone, perhaps removed by another machine, its name `label` is
@@ -317,7 +317,7 @@ impl Front {
         since: Since,
     ) -> Outcome<Shown> {
         // Trap: it counts as given before it is a node, so that a revocation finds either.
-        let may = is_leased && !self.nodes.is_contended(dir) && self.nodes.give_entry(dir, label, since);
+        let may = is_leased && self.may_keep_entries(dir) && self.nodes.give_entry(dir, label, since);
         let shown = self.give((asker, dir, label), &entry, stat, true, since)?;
         // With `anew` a file is always given a node.
         let mut shown = shown.ok_or(Errno::STALE)?;
@@ -327,11 +327,18 @@ impl Front {
         Ok(if !may || uncached { shown.uncached() } else { shown })
     }
 
-    /// Gives the kernel a file as `label` in `dir`. `since` is
-    /// from before the file was asked for. Trap: an
-    /// invalidation that comes between the decision and this finds no node. So if there was any,
-    /// the file is given with a time-out of 0. A directory that the kernel has elsewhere and cannot
-    /// move is given only if it may get another node (`anew`).
+    /// Whether the kernel may keep entries of `dir` that it is given now. Trap: to expire an entry
+    /// the kernel takes the directory's lock. A change that waits there holds this lock, and may be
+    /// one that cannot give way ([`crate::way`]). It found no entry there, or had all expired. So
+    /// none is given until the change is answered.
+    pub(super) fn may_keep_entries(&self, dir: u64) -> bool {
+        !self.nodes.is_contended(dir) && !self.waits.is_changing(|| self.nodes.file(dir).ok())
+    }
+
+    /// Gives the kernel a file as `label` in `dir`. `since` is from before the file was asked for.
+    /// Trap: an invalidation that comes between the decision and this finds no node. So if there
+    /// was any, the file is given with a time-out of 0. A directory that the kernel has elsewhere
+    /// and cannot move is given only if it may get another node (`anew`).
     pub(super) fn give(
         &self,
         (asker, dir, label): (Asker, u64, &Label),

@@ -427,6 +427,56 @@ fn whoever_keeps_a_directory_locked_gives_way() {
     drop(opens.join().unwrap());
 }
 
+/// The kernel could not expire an entry of the directory before the change is answered, and the
+/// change may be one that cannot give way.
+#[test]
+fn no_entry_is_given_while_a_change_keeps_its_directory_locked() {
+    let service: Arc<Waiting> = Arc::default();
+    let front = Front::new(service.clone());
+    let (dir, stat) = five();
+    let stat = Stat { attributes: Attributes { kind: FileKind::Directory, ..stat.attributes }, ..stat };
+    let other = front.nodes.give(&dir, &stat).unwrap();
+    let asker = |pid| Asker { uid: 0, gid: 0, pid, request: u64::from(pid), keeps_set_ids: false };
+    let answer = |told| service.calls.lock().remove(0).1(told);
+    let found = || {
+        let position = 7;
+        let entry = Entry { file: FileId::root().child(8), ino: 8, position, kind: FileKind::Regular };
+        Ok(Response::Reply(client::Reply::Node(entry, five().1)))
+    };
+    // How long the kernel may keep an entry of a directory, one that exists and one that does not.
+    let keeps = |dir: u64, at: usize| {
+        [found(), Err(Error::NotFound)].map(|told| {
+            let ttl: Arc<Mutex<Option<Duration>>> = Arc::default();
+            let tells = Arc::clone(&ttl);
+            front.lookup(asker(std::process::id()), dir, b"name", move |found| {
+                *tells.lock() = Some(match found.unwrap() {
+                    LookedUp::File(shown) => shown.entry_ttl,
+                    LookedUp::Missing(ttl) => ttl,
+                });
+            });
+            service.calls.lock().remove(at).1(told);
+            let ttl = ttl.lock().take();
+            ttl.unwrap()
+        })
+    };
+    let [none, long] = [[Duration::ZERO; 2], [Duration::from_secs(30); 2]];
+    assert_eq!(keeps(ROOT, 0), long);
+    // A lookup that waits keeps no other from being given.
+    front.lookup(asker(1), ROOT, b"first", |_| ());
+    assert_eq!(keeps(ROOT, 1), long);
+    answer(Err(Error::NotFound));
+    front.make(asker(1), ROOT, b"new", FileSpec::new(FileKind::Regular, 0o644, 0), |_| ());
+    assert_eq!(keeps(ROOT, 1), none);
+    assert_eq!(keeps(other, 1), long);
+    answer(Err(Error::NoSpace));
+    assert_eq!(keeps(ROOT, 0), long);
+    // A directory that is removed is locked, too, and found by name only.
+    front.unlink(asker(1), ROOT, b"some", true, |_| ());
+    assert_eq!([keeps(ROOT, 1), keeps(other, 1)], [none; 2]);
+    answer(Ok(Response::Reply(client::Reply::Nothing)));
+    assert_eq!([keeps(ROOT, 0), keeps(other, 0)], [long; 2]);
+}
+
 /// A kernel that keeps one directory locked, and has entries of it.
 fn locked_root() -> (Arc<Notices>, Arc<Locking>, FileId) {
     let kernel: Arc<Locking> = Arc::default();
