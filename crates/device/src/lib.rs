@@ -4,15 +4,18 @@
 //! The crate cannot reach any other of ours.
 //!
 //! This crate has all unsafe code of the project: io_uring is given addresses of memory (`ring`),
-//! and an ioctl a pointer (`another`). Its interface is safe. It does not read what requests say.
+//! an ioctl a pointer (`another`), and a system call that no safe library has a structure
+//! (`turn`). Its interface is safe. It does not read what requests say.
 
 mod cpus;
 mod ring;
 mod slot;
+mod turn;
 
 pub use cpus::{Cpus, stay_on};
 pub use ring::{Returns, Ring, RingEvent, Sight, Unused};
 pub use slot::{After, Slot};
+pub use turn::in_turn;
 
 use rustix::fs::{Mode, OFlags};
 use std::io;

@@ -571,12 +571,15 @@ impl Notices {
         };
         let mut entries = self.front.nodes.entries(dir, folded);
         entries.retain(|(_, when)| again || !when.was_told);
-        self.expire_these(dir, &entries, is_quiet);
+        // Trap: a thread that gave way locks the directory again at once, and does not give way
+        // twice.
+        device::in_turn(|| self.expire_these(dir, &entries, is_quiet));
     }
 
-    /// Whether a further round need not wait for requests that keep `dir` locked.
+    /// Whether a further round need not wait for requests that keep `dir` locked. Trap: a thread
+    /// that gave way may have locked the directory again, and its request is still to come.
     fn is_free(&self, round: usize, dir: &FileId) -> bool {
-        round > 0 && self.front.waits.locking(dir).is_empty()
+        round > 0 && self.front.gave.is_empty() && self.front.waits.locking(dir).is_empty()
     }
 
     fn expire_these(&self, dir: u64, entries: &Entries, is_quiet: &dyn Fn() -> bool) {

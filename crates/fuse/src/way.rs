@@ -90,6 +90,11 @@ impl Gave {
         has_room
     }
 
+    /// Whether no thread may be on its way to try again.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.1.load(Relaxed) == 0
+    }
+
     /// A change by thread `tid` is answered, and so its system call has ended. The next one may
     /// look just the same.
     pub(crate) fn ended(&self, tid: u32) {
@@ -112,11 +117,13 @@ mod tests {
     fn no_thread_gives_way_twice_in_one_system_call() {
         let (gave, now) = (Gave::default(), Instant::now());
         let call = |number| SystemCall { number, arguments: [1, 2, 3] };
+        assert!(gave.is_empty());
         assert!(gave.may(7, call(1), now) && !gave.may(7, call(1), now));
         assert!(gave.may(8, call(1), now), "another thread");
         assert!(gave.may(7, call(2), now) && !gave.may(7, call(2), now), "another call");
         assert!(gave.may(7, call(2), now + SAME_CALL));
         gave.ended(7);
+        assert!(!gave.is_empty(), "thread 8 has not come again");
         assert!(gave.may(7, call(2), now + SAME_CALL), "the next one, which looks the same");
         (0..2 * GAVE_MAX as u32).for_each(|tid| _ = gave.may(tid, call(3), now));
         assert!(gave.0.lock().len() <= GAVE_MAX);

@@ -139,9 +139,8 @@ impl Queue {
         let Some(request) = self.requests.get(&arrival).filter(|it| it.what != RequestKind::Report) else {
             return false;
         };
-        let is_shipped = |other: &Arrival| {
-            self.requests.get(other).is_some_and(|other| other.what == RequestKind::Ship)
-        };
+        let is_shipped =
+            |other: &Arrival| self.requests.get(other).is_some_and(|other| other.what == RequestKind::Ship);
         let yields = request.what != RequestKind::Ship || !self.owes_answer(request);
         let blocked = |want: &Lease| {
             self.conflicts(want).any(|(other, it)| {

@@ -446,7 +446,12 @@ fn a_request_whose_session_ends_stands_in_nobodys_way() {
     let number = world.ask(c, stat(&ROOT), vec![], AskMode::Lease);
     world.open(2, 2);
     world.yields(a);
-    eprintln!("GR {:?}", world.grants(c, number).map(|g| g.iter().map(|g| (g.file.clone(), g.fields.clone())).collect::<Vec<_>>()));
+    eprintln!(
+        "GR {:?}",
+        world
+            .grants(c, number)
+            .map(|g| g.iter().map(|g| (g.file.clone(), g.fields.clone())).collect::<Vec<_>>())
+    );
     assert_eq!(world.server.status(world.now).waiting, 0);
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct Front {
     beside: beside::Beside,
     pub(crate) waits: Waits,
     pub(crate) watches: Arc<Watches>,
-    gave: Gave,
+    pub(crate) gave: Gave,
     lockers: lockers::Lockers,
     pub(crate) mapped: mapped::Mapped,
     pub(crate) appends: appends::Appends,

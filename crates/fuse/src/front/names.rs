@@ -358,10 +358,14 @@ impl Front {
     }
 
     /// Whether the kernel can move an entry from `from` to `to` when it is answered. It can if no
-    /// thread renames, the asker included, and no request is under way in `from`.
+    /// thread renames, the asker included, and no request is under way in `from`. A thread that
+    /// gave way may have locked everything for its rename again, and its request is still to come.
     fn can_splice(&self, asker: Asker, from: u64, to: u64) -> bool {
         let is_idle = |whose| self.flight.idle(Whose::Node(whose));
-        is_idle(RENAMES) && (from == to || is_idle(from)) && !syscall::may_rename(asker.pid)
+        is_idle(RENAMES)
+            && self.gave.is_empty()
+            && (from == to || is_idle(from))
+            && !syscall::may_rename(asker.pid)
     }
 }
 

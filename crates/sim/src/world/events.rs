@@ -2,7 +2,7 @@
 
 use super::state::group::Message;
 use super::state::link::{Numbered, Way};
-use client::{Invalidation, Upload};
+use client::{Call, Invalidation, Upload};
 use directory::ShareWork;
 use ident::FileId;
 use std::collections::BTreeMap;
@@ -56,6 +56,8 @@ pub(super) enum Event {
     Asks(usize),
     /// A program of a machine makes its next call.
     Calls(usize, usize),
+    /// A program whose call gave way makes it once more, on that incarnation of its machine.
+    CallsAgain(usize, u64, usize, Box<Call>),
     /// A machine's kernel (of that incarnation) forgets a lingering file.
     Forgets(usize, u64, FileId),
     /// An upload of that incarnation of the machine is stored.

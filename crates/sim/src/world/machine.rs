@@ -26,7 +26,7 @@ pub(super) const QUESTION: u64 = u64::MAX;
 
 /// Number of tries to invalidate an entry whose directory is locked, and the time between them, ms.
 const LOCKED_TRIES: u32 = 200;
-const LOCKED_TRY_MS: u64 = 10;
+pub(super) const LOCKED_TRY_MS: u64 = 10;
 /// One of this many offered items stays in the kernel, on average, although nothing needs it.
 const KEEPS_ONE_OF: u64 = 8;
 

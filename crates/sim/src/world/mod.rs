@@ -287,6 +287,9 @@ impl World {
             Event::Ticks(at) => self.machine_ticks(at),
             Event::Asks(at) => self.asks(at),
             Event::Calls(at, program) => self.begins(at, program),
+            Event::CallsAgain(at, incarnation, program, call) => {
+                self.calls_again(at, incarnation, program, call)
+            }
             Event::Forgets(at, incarnation, file) => self.forgets(at, incarnation, file),
             Event::Uploads(at, life, upload) => self.uploads(at, life, upload),
             Event::Revokes(at, incarnation, revoking) => self.revokes(at, incarnation, revoking),

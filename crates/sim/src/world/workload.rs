@@ -2,6 +2,7 @@
 
 use super::events::Event;
 use super::history::{CallNumber, Key, Seen, Value, content, tick_of};
+use super::machine::LOCKED_TRY_MS;
 use super::state::machine::Machine;
 use super::{Violation, World};
 use crate::calls::create;
@@ -38,6 +39,8 @@ pub(super) const NOBODY: usize = usize::MAX;
 const SEEN_MAX: usize = 8;
 /// Length of a program's long pause, ms at most.
 const IDLE_MS: u64 = 15_000;
+/// One of this many calls that gave way, on average, locks its directories again at once.
+const LOCK_STOLEN_ONE_OF: u64 = 4;
 /// Words of a write that is large enough for shares.
 const LARGE: u64 = 9_000;
 /// Content is truncated once it is longer than this.
@@ -131,6 +134,24 @@ impl World {
         self.call(at, program, call)
     }
 
+    /// A program makes a call once more that gave way. After a restart of its machine it makes
+    /// another.
+    pub(super) fn calls_again(
+        &mut self,
+        at: usize,
+        incarnation: u64,
+        program: usize,
+        call: Box<Call>,
+    ) -> Result<(), Violation> {
+        if self.machines[at].incarnation != incarnation {
+            return self.begins(at, program);
+        }
+        if self.waits_frozen(at, || Event::CallsAgain(at, incarnation, program, call.clone())) {
+            return Ok(());
+        }
+        self.call(at, program, *call)
+    }
+
     /// Makes a call.
     pub(super) fn call(&mut self, at: usize, program: usize, call: Call) -> Result<(), Violation> {
         self.happened.calls += 1;
@@ -182,7 +203,12 @@ impl World {
             self.happened.gave_way += 1;
             self.history.refused(number, Error::Interrupted)?;
             self.machines[at].gave_way.insert(program);
-            return self.call(at, program, call);
+            // The kernel hands a directory's lock to the expiry that waits for it, unless the
+            // program that released the lock takes it again before.
+            let pause = if self.one_in(LOCK_STOLEN_ONE_OF) { 0 } else { LOCKED_TRY_MS + 1 };
+            let incarnation = self.machines[at].incarnation;
+            self.later(pause, Event::CallsAgain(at, incarnation, program, Box::new(call)));
+            return Ok(());
         }
         self.machines[at].gave_way.remove(&program);
         if let Some(called) = self.history.calls.get(number) {
