@@ -374,8 +374,8 @@ fn only_the_server_moves_a_directory_and_it_keeps_the_tree_a_tree() {
     assert_eq!(world.update(a, rename(&ROOT, "moved", &outer_id, "back", 2)), Err(Error::CutOff));
 }
 
-/// Directories `one` and `other` of the first session, with a directory `moved` in `other`, and what
-/// is in doubt while that one moves.
+/// Directories `one` and `other` of the first session, with a directory `moved` in `other`, and the
+/// lease that is in doubt while that one moves.
 fn two_directories() -> (World, [SessionId; 2], [FileId; 2], Vec<Lease>) {
     let (mut world, a, b, n) = shared();
     let dirs =
