@@ -3,7 +3,7 @@
 use client::{Entries, Given, When};
 use ident::FileId;
 use lease::{Label, Recent, Time};
-use namespace::{Attributes, FileKind, Stat};
+use namespace::{Attributes, FileKind, Stat, fold};
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -15,7 +15,7 @@ use crate::barred::Barred;
 use crate::errno::Errno;
 use crate::forgotten::Forgotten;
 use crate::hash::hash;
-use crate::places::{EntryPlace, FIRST_FURTHER, Places};
+use crate::places::{EntryPlace, FIRST_FURTHER, Places, ThreadCall};
 
 /// The root's node id, by protocol.
 pub(crate) const ROOT: u64 = 1;
@@ -217,7 +217,7 @@ impl Nodes {
     /// Like [`Nodes::give`], for the file called `label` in directory `dir`. `can_splice` says
     /// whether the kernel can move a directory there from the directory with the given number. If
     /// it cannot, the directory gets a further node there if `anew` allows it, and otherwise is not
-    /// given.
+    /// given. `asks` tells the asking thread and its system call.
     pub(crate) fn give_at(
         &self,
         (dir, label): (u64, &Label),
@@ -225,6 +225,7 @@ impl Nodes {
         stat: &Stat,
         anew: bool,
         can_splice: impl Fn(u64) -> bool,
+        asks: impl Fn() -> Option<ThreadCall>,
     ) -> Result<Option<u64>, Errno> {
         if *file == self.root || stat.attributes.kind != FileKind::Directory {
             return self.give(file, stat).map(Some);
@@ -237,7 +238,9 @@ impl Nodes {
         }
         drop(places);
         let mut places = self.places.0.write();
-        let Some(node) = places.choose(place, file, first(), ino, anew, can_splice) else { return Ok(None) };
+        let Some(node) = places.choose(place, file, (first(), ino), anew, can_splice, asks) else {
+            return Ok(None);
+        };
         self.give_as(node, file, stat).map(Some)
     }
 
@@ -435,12 +438,20 @@ impl Nodes {
         may
     }
 
-    /// Notes that the kernel has moved an entry to another name, and holds it there for as long.
+    /// Notes that the kernel is about to move an entry to another name, and holds it there for as
+    /// long. Trap: a thread that gave way tries again, and its entry has been expired. If that
+    /// counted as given anew, the thread would keep its own directory locked.
     pub(crate) fn move_entry(&self, (from_dir, from): (u64, &Label), (to_dir, to): (u64, &Label)) {
-        let is_given = |n: &Node| n.directory.as_ref().is_some_and(|directory| directory.given.has(from));
-        if self.look(from_dir, is_given) == Some(true) {
-            self.give_entry(to_dir, to, self.since(to_dir));
-        }
+        let given =
+            |given: &Given| given.folding_to(&fold(from)).into_iter().find(|(label, _)| label == from);
+        let given = |n: &Node| n.directory.as_ref().and_then(|directory| given(&directory.given));
+        let Some((_, when)) = self.look(from_dir, given).flatten() else { return };
+        let mut is_new = false;
+        self.change(to_dir, |n| {
+            let known = &mut n.directory.get_or_insert_default().given;
+            is_new = !(when.was_told && known.has(to)) && known.give(to, when);
+        });
+        self.given.fetch_add(usize::from(is_new), Relaxed);
     }
 
     /// Notes that the kernel has dropped its entry `label`.

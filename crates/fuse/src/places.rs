@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::hash::hash;
+use crate::syscall::SystemCall;
 
 /// Numbers of further nodes begin here. No inode number is as large.
 pub(crate) const FIRST_FURTHER: u64 = 1 << 63;
@@ -57,9 +58,26 @@ pub(crate) struct PlaceTable {
 #[derive(Clone, Copy, Debug)]
 struct At {
     place: EntryPlace,
-    /// It was given there once more after the kernel had to move its entry, so the move has
-    /// succeeded.
-    is_sure: bool,
+    move_to: MoveTo,
+}
+
+/// Whether the kernel has moved its entry to a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MoveTo {
+    /// It has, or need not: it was given the directory there once more, or for the first time.
+    Sure,
+    /// It had to when it answered this system call. Trap: if it could not, it walks the path again
+    /// within the same call, and shows the program an error if it cannot a second time.
+    Tried(Option<ThreadCall>),
+}
+
+/// A thread, and the system call in which it waits.
+pub(crate) type ThreadCall = (u32, SystemCall);
+
+impl At {
+    fn is_sure(&self) -> bool {
+        self.move_to == MoveTo::Sure
+    }
 }
 
 impl Places {
@@ -78,58 +96,65 @@ impl Places {
 impl PlaceTable {
     /// Whether the kernel has `node` at `place` for certain.
     pub(crate) fn is_settled(&self, place: EntryPlace, node: u64) -> bool {
-        self.at.get(&place) == Some(&node) && self.of.get(&node).is_some_and(|at| at.is_sure)
+        self.at.get(&place) == Some(&node) && self.of.get(&node).is_some_and(At::is_sure)
     }
 
     /// The node as which `file` is given at `place`: see [`crate::nodes::Nodes::give_at`]. `first`
-    /// is the node with its own number, `ino`, if the kernel has that.
+    /// is the node with its own number, `ino`, if the kernel has that. `asks` tells the asking
+    /// thread and its system call.
     pub(crate) fn choose(
         &mut self,
         place: EntryPlace,
         file: &FileId,
-        first: Option<u64>,
-        ino: u64,
+        (first, ino): (Option<u64>, u64),
         anew: bool,
         can_splice: impl Fn(u64) -> bool,
+        asks: impl Fn() -> Option<ThreadCall>,
     ) -> Option<u64> {
         let further = self.further.get(file).into_iter().flatten().copied();
         let nodes: SmallVec<[u64; 3]> = first.into_iter().chain(further).collect();
         if nodes.is_empty() {
-            return Some(self.put(ino, place, true));
+            return Some(self.put(ino, place, MoveTo::Sure));
         }
         let here = self.at.get(&place).copied().filter(|node| nodes.contains(node));
-        if let Some((node, at)) = here.and_then(|node| Some((node, self.of.get(&node)?)))
-            && (at.is_sure || can_splice(place.dir))
-        {
-            return Some(self.put(node, place, true));
+        if let Some((node, at)) = here.and_then(|node| Some((node, self.of.get(&node)?))) {
+            let has_failed = |by: Option<ThreadCall>| anew && by.is_some() && by == asks();
+            let is_there = match at.move_to {
+                MoveTo::Sure => true,
+                MoveTo::Tried(by) => can_splice(place.dir) && !has_failed(by),
+            };
+            if is_there {
+                return Some(self.put(node, place, MoveTo::Sure));
+            }
         }
         // Within one directory the kernel can always move it.
-        let stays = |node: &&u64| self.of.get(node).is_some_and(|at| at.place.dir == place.dir && at.is_sure);
+        let stays =
+            |node: &&u64| self.of.get(node).is_some_and(|at| at.place.dir == place.dir && at.is_sure());
         if let Some(node) = nodes.iter().find(stays).copied() {
-            return Some(self.put(node, place, true));
+            return Some(self.put(node, place, MoveTo::Sure));
         }
         // A node that the kernel has by a file handle alone has no place. It is put where it is
         // found.
         if let Some(node) = nodes.iter().find(|node| !self.of.contains_key(node)).copied() {
-            return Some(self.put(node, place, true));
+            return Some(self.put(node, place, MoveTo::Sure));
         }
         let can_move = |node: &&u64| {
-            let at = self.of.get(node).filter(|at| at.is_sure);
+            let at = self.of.get(node).filter(|at| at.is_sure());
             at.is_some_and(|at| !self.is_above(**node, place.dir) && can_splice(at.place.dir))
         };
         if let Some(node) = nodes.iter().find(can_move).copied() {
-            return Some(self.put(node, place, false));
+            return Some(self.put(node, place, MoveTo::Tried(asks())));
         }
         anew.then(|| {
             let node = FIRST_FURTHER + self.made;
             self.made += 1;
             self.further.entry(file.clone()).or_default().push(node);
-            self.put(node, place, true)
+            self.put(node, place, MoveTo::Sure)
         })
     }
 
-    fn put(&mut self, node: u64, place: EntryPlace, is_sure: bool) -> u64 {
-        if let Some(before) = self.of.insert(node, At { place, is_sure })
+    fn put(&mut self, node: u64, place: EntryPlace, move_to: MoveTo) -> u64 {
+        if let Some(before) = self.of.insert(node, At { place, move_to })
             && before.place != place
             && self.at.get(&before.place) == Some(&node)
         {
@@ -155,9 +180,9 @@ impl PlaceTable {
     /// Notes that the kernel has moved its own entries.
     pub(crate) fn moved(&mut self, from: EntryPlace, to: EntryPlace, exchange: bool) {
         let (moved, other) = (self.at.remove(&from), self.at.remove(&to));
-        moved.into_iter().for_each(|node| _ = self.put(node, to, true));
+        moved.into_iter().for_each(|node| _ = self.put(node, to, MoveTo::Sure));
         if exchange {
-            other.into_iter().for_each(|node| _ = self.put(node, from, true));
+            other.into_iter().for_each(|node| _ = self.put(node, from, MoveTo::Sure));
         }
     }
 

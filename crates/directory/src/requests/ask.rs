@@ -184,9 +184,7 @@ impl Transaction<'_> {
                 let wants = if asked.mode == AskMode::Ship { found.needs } else { Vec::new() };
                 return self.state.region.pending.replace_wants(arrival, wants, what_for(asked.mode));
             }
-            let is_joint = || {
-                self.spans_servers(&asked.operation, &found.verdict) || self.moves_a_known_way(&found.verdict)
-            };
+            let is_joint = || self.spans_servers(&found.verdict) || self.moves_a_known_way(&found.verdict);
             if asked.mode == AskMode::Ship && is_joint() {
                 return self.lead_jointly(arrival, asked);
             }
@@ -491,17 +489,11 @@ impl Transaction<'_> {
     }
 
     /// Whether the decision needs to know files of other servers, too: those that the operation
-    /// names, the file that has a name, or a directory on the way to the root.
-    fn spans_servers(&self, operation: &Operation, verdict: &Verdict) -> bool {
-        if !matches!(verdict, Verdict::Unknown { .. }) {
-            return false;
-        }
-        let authority = Authority { files: &self.files, session: SERVER, for_itself: true };
-        let traced = Traced::new(&authority);
-        let _ = decide(operation, &traced);
-        let is_elsewhere =
-            |lease: &Lease| lease.field == Field::Path || !self.files.regions.manage(&lease.file);
-        traced.into_leases().iter().any(is_elsewhere)
+    /// names, the file that has a name, or a directory on the way to the root. Values that clients
+    /// hold are unknown as well, until they are recalled.
+    fn spans_servers(&self, verdict: &Verdict) -> bool {
+        let Verdict::Unknown { wants } = verdict else { return false };
+        wants.iter().any(|want| want.field == Field::Path || !self.files.regions.manage(&want.file))
     }
 
     /// Whether a directory gets another parent that other servers know by path leases. As a joint

@@ -411,6 +411,23 @@ fn the_operation_of_a_session_that_owes_an_answer_goes_first() {
     assert!(matches!(told.as_slice(), [ToClient::Shipped { result: Err(Error::NotFound), .. }]), "{told:?}");
 }
 
+/// The first decision lacks what others hold, and that is no reason to think of other servers. An
+/// operation over several servers takes the asker's own leases, too, and the asker could not
+/// release them: its program keeps both directories locked.
+#[test]
+fn a_move_takes_from_others_only_what_they_hold() {
+    let (mut world, [a, b], [one, other], doubts) = two_directories();
+    for (dir, name) in [(&other, "moved"), (&one, "theirs")] {
+        let number = world.ask(b, lookup(dir, name), vec![], AskMode::Lease);
+        world.yields(a);
+        assert!(world.grants(b, number).is_some());
+    }
+    world.ask(b, rename(&other, "moved", &one, "theirs", 1), doubts, AskMode::Ship);
+    assert!(world.yields(a) > 0);
+    let told = world.told(b);
+    assert!(is_shipped(&told), "{told:?}");
+}
+
 #[test]
 fn what_was_recalled_lately_is_granted_narrowly() {
     let (mut world, a, b, _) = shared();

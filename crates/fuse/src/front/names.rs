@@ -349,7 +349,8 @@ impl Front {
     ) -> Outcome<Option<Shown>> {
         stat.attributes.ino = entry.ino;
         let can_splice = |from: u64| self.can_splice(asker, from, dir);
-        let Some(node) = self.nodes.give_at((dir, label), &entry.file, &stat, anew, can_splice)? else {
+        let asks = || Some((asker.pid, syscall::of(asker.pid)?));
+        let Some(node) = self.nodes.give_at((dir, label), &entry.file, &stat, anew, can_splice, asks)? else {
             return Ok(None);
         };
         let shown = self.show(node, stat);

@@ -1,4 +1,5 @@
 use super::*;
+use crate::syscall::SystemCall;
 use namespace::Timestamp;
 
 pub(crate) fn stat(ino: u64, mode: u16) -> Stat {
@@ -152,13 +153,70 @@ fn a_file_that_lingers_is_let_go_with_its_last_lookup() {
     assert_eq!(nodes.forget(5, 1), None, "it was let go");
 }
 
+/// An entry that was expired has been expired under its new name as well. One that was not has not.
+#[test]
+fn an_entry_is_as_good_under_its_new_name_as_under_the_old() {
+    let nodes = Nodes::new(FileId::root());
+    let dir = place(&nodes, (ROOT, "dir"), 2, false);
+    let [from, to, other] = ["From", "to", "other"].map(|name| Label::new(name.as_bytes()).unwrap());
+    for label in [&from, &other] {
+        assert!(nodes.give_entry(ROOT, label, nodes.since(ROOT)));
+    }
+    nodes.move_entry((ROOT, &to), (dir, &to));
+    assert!(!nodes.has_entry(dir, &to), "the kernel has no such entry");
+    let expire = |dir| nodes.taken_back(dir, &nodes.entries(dir, None), true);
+    nodes.move_entry((ROOT, &from), (dir, &to));
+    assert!(nodes.has_entries(dir, None) && nodes.has_entry(dir, &to));
+    expire(ROOT);
+    assert!(nodes.has_entries(dir, None), "another directory");
+    nodes.move_entry((ROOT, &from), (dir, &to));
+    assert!(nodes.has_entries(dir, None), "the entry that it replaces, if it does");
+    expire(dir);
+    nodes.move_entry((ROOT, &from), (dir, &to));
+    nodes.move_entry((ROOT, &other), (dir, &other));
+    assert!(!nodes.has_entries(dir, None));
+    let told: Vec<bool> = nodes.entries(dir, None).iter().map(|(_, when)| when.was_told).collect();
+    assert_eq!(told, [true; 2], "their answers may still arrive");
+}
+
 /// Gives the directory with this inode number, and returns its node. `can_splice`: the kernel
 /// could move its entry.
-fn place(nodes: &Nodes, (dir, name): (u64, &str), ino: u64, can_splice: bool) -> u64 {
+fn place(nodes: &Nodes, at: (u64, &str), ino: u64, can_splice: bool) -> u64 {
+    place_for(nodes, at, ino, can_splice, None)
+}
+
+/// The same for a system call of a thread.
+fn place_for(
+    nodes: &Nodes,
+    (dir, name): (u64, &str),
+    ino: u64,
+    can_splice: bool,
+    asks: Option<ThreadCall>,
+) -> u64 {
     let mut stat = stat(ino, 0);
     stat.attributes.kind = FileKind::Directory;
     let (file, label) = (FileId::root().child(ino), Label::new(name.as_bytes()).unwrap());
-    nodes.give_at((dir, &label), &file, &stat, true, |_| can_splice).unwrap().unwrap()
+    nodes.give_at((dir, &label), &file, &stat, true, |_| can_splice, || asks).unwrap().unwrap()
+}
+
+/// A thread that asks twice within one system call walks its path again, since the kernel could not
+/// move its entry the first time. Linux shows the program a second failure.
+#[test]
+fn a_thread_that_asks_again_within_its_system_call_gets_a_node_of_its_own() {
+    let call = |tid, number| Some((tid, SystemCall { number, arguments: [1, 2, 3] }));
+    let moves = |second| {
+        let nodes = Nodes::new(FileId::root());
+        let to = place(&nodes, (ROOT, "to"), 3, true);
+        assert_eq!(place(&nodes, (ROOT, "x"), 7, true), 7);
+        assert_eq!(place_for(&nodes, (to, "x"), 7, true, call(1, 2)), 7);
+        let again = place_for(&nodes, (to, "x"), 7, true, second);
+        assert_eq!(place_for(&nodes, (to, "x"), 7, true, call(1, 2)), again, "it is there for certain");
+        again
+    };
+    assert_eq!(moves(call(1, 2)), FIRST_FURTHER);
+    for other in [call(2, 2), call(1, 3), None] {
+        assert_eq!(moves(other), 7);
+    }
 }
 
 #[test]
