@@ -5,23 +5,24 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 /// The lowest priority of real time.
 const LOWEST: i32 = 1;
 
-/// Calls `wait`. A lock of the kernel for which the calling thread waits meanwhile goes to the
-/// thread in its turn, if this process may have that (`CAP_SYS_NICE`, `RLIMIT_RTPRIO`).
+/// Calls `work`. Meanwhile the calling thread goes before all ordinary ones, and a lock of the
+/// kernel for which it waits goes to it in its turn, if this process may have that (`CAP_SYS_NICE`,
+/// `RLIMIT_RTPRIO`).
 ///
 /// Trap: the kernel lets a thread that has just released a semaphore take it again at once, before
 /// a waiting thread runs (kernel/locking/rwsem.c). It reserves the semaphore for a waiting thread
 /// only if that has woken up in vain, or is a thread of real time.
-pub fn in_turn<T>(wait: impl FnOnce() -> T) -> T {
+pub fn in_turn<T>(work: impl FnOnce() -> T) -> T {
     static REFUSED: AtomicBool = AtomicBool::new(false);
     let is_first = !REFUSED.load(Relaxed) && schedule(libc::SCHED_RR | libc::SCHED_RESET_ON_FORK, LOWEST);
     if !is_first {
         REFUSED.store(true, Relaxed);
     }
-    let waited = wait();
+    let done = work();
     if is_first {
         schedule(libc::SCHED_OTHER, 0);
     }
-    waited
+    done
 }
 
 /// Sets the calling thread's policy. Whether the kernel allows that.

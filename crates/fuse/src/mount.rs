@@ -130,7 +130,9 @@ fn start_notices(notices: &Arc<Notices>) -> Result<(), MountError> {
     spawn("fuse-short", move || short.run_short())?;
     (0..SENDERS).try_for_each(|_| {
         let notices = Arc::clone(notices);
-        spawn("fuse-notices", move || notices.run())
+        // Trap: a thread that gave way locks the directory again at once, and does not give way
+        // twice. Nor do recalls wait for long: on a busy machine these threads go before others.
+        spawn("fuse-notices", move || device::in_turn(|| notices.run()))
     })
 }
 

@@ -354,6 +354,7 @@ impl Notices {
         let (offered, mut kept) = self.queue_offered(offered);
         if !self.are_sent(&left, began + GIVE_WAY) {
             let dirs = self.go_without_entries(&entries);
+            self.front.barrier.close(&dirs);
             // Further requests may lock a directory meanwhile.
             let mut next = Instant::now();
             while next < began + LAST_RESORT && !self.are_sent(&left, next) {
@@ -372,6 +373,7 @@ impl Notices {
                 );
                 log("all entries", self.kernel.drop_all_entries());
             }
+            self.front.barrier.open(&dirs);
         }
         if !self.are_sent(&others, began + WAIT) {
             tracing::debug!(?what, "the kernel is slow to drop what it cached");
@@ -571,9 +573,7 @@ impl Notices {
         };
         let mut entries = self.front.nodes.entries(dir, folded);
         entries.retain(|(_, when)| again || !when.was_told);
-        // Trap: a thread that gave way locks the directory again at once, and does not give way
-        // twice.
-        device::in_turn(|| self.expire_these(dir, &entries, is_quiet));
+        self.expire_these(dir, &entries, is_quiet);
     }
 
     /// Whether a further round need not wait for requests that keep `dir` locked. Trap: a thread

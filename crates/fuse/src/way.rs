@@ -90,6 +90,11 @@ impl Gave {
         has_room
     }
 
+    /// Whether thread `tid` may be on its way to try again.
+    pub(crate) fn has(&self, tid: u32) -> bool {
+        !self.is_empty() && self.0.lock().contains_key(&tid)
+    }
+
     /// Whether no thread may be on its way to try again.
     pub(crate) fn is_empty(&self) -> bool {
         self.1.load(Relaxed) == 0
@@ -104,6 +109,55 @@ impl Gave {
             gave.remove(&tid);
             self.1.store(gave.len(), Relaxed);
         }
+    }
+}
+
+/// Holds up threads that gave way, while the directories for which they did are still expired.
+///
+/// Trap: the kernel expires the entries one by one, each under the lock. A thread that waits for
+/// the lock meanwhile gets it after some of them, and gives way no second time. On its way there it
+/// looks up the directories of its path, which needs none of these locks.
+#[derive(Default)]
+pub(crate) struct Barrier(Mutex<HeldUp>);
+
+#[derive(Default)]
+struct HeldUp {
+    /// The directories being expired, once for each expiry.
+    dirs: Vec<FileId>,
+    lookups: Vec<HeldLookup>,
+}
+
+/// Goes on with a lookup.
+pub(crate) type HeldLookup = Box<dyn FnOnce() + Send>;
+
+impl Barrier {
+    /// Entries of `dirs` are expired from now on.
+    pub(crate) fn close(&self, dirs: &[FileId]) {
+        self.0.lock().dirs.extend_from_slice(dirs);
+    }
+
+    /// The expiry of `dirs` is over. If it was the last, what was held up goes on.
+    pub(crate) fn open(&self, dirs: &[FileId]) {
+        let mut held = self.0.lock();
+        for dir in dirs {
+            if let Some(at) = held.dirs.iter().position(|it| it == dir) {
+                held.dirs.swap_remove(at);
+            }
+        }
+        let lookups = if held.dirs.is_empty() { std::mem::take(&mut held.lookups) } else { Vec::new() };
+        drop(held);
+        lookups.into_iter().for_each(|lookup| lookup());
+    }
+
+    /// Holds up a lookup in `dir`, unless nothing is expired, or that directory itself: its lock
+    /// may be held already. A lookup that is not held up is returned.
+    pub(crate) fn hold_up(&self, dir: &FileId, lookup: HeldLookup) -> Option<HeldLookup> {
+        let mut held = self.0.lock();
+        if held.dirs.is_empty() || held.dirs.contains(dir) {
+            return Some(lookup);
+        }
+        held.lookups.push(lookup);
+        None
     }
 }
 
@@ -123,10 +177,34 @@ mod tests {
         assert!(gave.may(7, call(2), now) && !gave.may(7, call(2), now), "another call");
         assert!(gave.may(7, call(2), now + SAME_CALL));
         gave.ended(7);
-        assert!(!gave.is_empty(), "thread 8 has not come again");
+        assert!(!gave.is_empty() && gave.has(8) && !gave.has(7), "thread 8 has not come again");
         assert!(gave.may(7, call(2), now + SAME_CALL), "the next one, which looks the same");
         (0..2 * GAVE_MAX as u32).for_each(|tid| _ = gave.may(tid, call(3), now));
         assert!(gave.0.lock().len() <= GAVE_MAX);
+    }
+
+    #[test]
+    fn lookups_are_held_up_until_the_last_expiry_is_over() {
+        let barrier = Barrier::default();
+        let [one, two, three] = [2, 3, 4].map(|n| FileId::root().child(n));
+        let gone: std::sync::Arc<Mutex<Vec<u32>>> = std::sync::Arc::default();
+        let lookup = |number| -> HeldLookup {
+            let gone = std::sync::Arc::clone(&gone);
+            Box::new(move || gone.lock().push(number))
+        };
+        assert!(barrier.hold_up(&one, lookup(1)).is_some(), "nothing is expired");
+        barrier.close(&[one.clone(), two.clone()]);
+        barrier.close(std::slice::from_ref(&two));
+        for dir in [&one, &two] {
+            assert!(barrier.hold_up(dir, lookup(2)).is_some(), "it may hold the lock");
+        }
+        assert!(barrier.hold_up(&three, lookup(3)).is_none());
+        barrier.open(&[one.clone(), two.clone()]);
+        assert!(barrier.hold_up(&two, lookup(4)).is_some() && barrier.hold_up(&one, lookup(5)).is_none());
+        assert!(gone.lock().is_empty());
+        barrier.open(std::slice::from_ref(&two));
+        assert_eq!(*gone.lock(), [3, 5]);
+        assert!(barrier.hold_up(&one, lookup(6)).is_some());
     }
 
     #[test]

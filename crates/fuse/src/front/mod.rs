@@ -45,7 +45,7 @@ use crate::interrupt::{Wait, Waiter, Waits};
 use crate::nodes::Nodes;
 use crate::syscall;
 use crate::watches::Watches;
-use crate::way::{Gave, Locks};
+use crate::way::{Barrier, Gave, Locks};
 
 /// One mount's front door.
 pub(crate) struct Front {
@@ -56,6 +56,7 @@ pub(crate) struct Front {
     pub(crate) waits: Waits,
     pub(crate) watches: Arc<Watches>,
     pub(crate) gave: Gave,
+    pub(crate) barrier: Barrier,
     lockers: lockers::Lockers,
     pub(crate) mapped: mapped::Mapped,
     pub(crate) appends: appends::Appends,
@@ -75,6 +76,7 @@ impl Front {
             beside: beside::Beside::default(),
             waits: Waits::default(),
             gave: Gave::default(),
+            barrier: Barrier::default(),
             lockers: lockers::Lockers::default(),
             mapped: mapped::Mapped::default(),
             appends: appends::Appends::default(),

@@ -29,6 +29,23 @@ impl Front {
             return self.lookup_node(asker, dir, name == b"..", reply);
         }
         let Some(((file, label), reply)) = or_reply(self.place(dir, name), reply) else { return };
+        if !self.gave.has(asker.pid) {
+            return self.look_up(asker, dir, (file, label), reply);
+        }
+        let (front, within) = (Arc::clone(self), file.clone());
+        let lookup = Box::new(move || front.look_up(asker, dir, (file, label), reply));
+        if let Some(lookup) = self.barrier.hold_up(&within, lookup) {
+            lookup();
+        }
+    }
+
+    fn look_up(
+        self: &Arc<Self>,
+        asker: Asker,
+        dir: u64,
+        (file, label): (FileId, Label),
+        reply: impl FnOnce(Outcome<LookedUp>) + Send + 'static,
+    ) {
         let (since, within) = (self.nodes.since(dir), file.clone());
         self.ask(dir, asker, call::Lookup { dir: file, label: label.clone() }, move |front, told| {
             let found = match told {
