@@ -6,7 +6,7 @@ use ident::FileId;
 use lease::Label;
 use namespace::{Entry, Error, FileSpec, RenameMode, Stat};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::handle::opening;
 use super::{CreateRequest, Front, LookedUp, Opened, Outcome, Shown, or_reply};
@@ -29,17 +29,18 @@ impl Front {
             return self.lookup_node(asker, dir, name == b"..", reply);
         }
         let Some(((file, label), reply)) = or_reply(self.place(dir, name), reply) else { return };
-        if !self.gave.has(asker.pid) {
-            return self.look_up(asker, dir, (file, label), reply);
+        if !self.gave.has(asker.pid, Instant::now()) {
+            return self.lookup_now(asker, dir, (file, label), reply);
         }
         let (front, within) = (Arc::clone(self), file.clone());
-        let lookup = Box::new(move || front.look_up(asker, dir, (file, label), reply));
+        let lookup = Box::new(move || front.lookup_now(asker, dir, (file, label), reply));
         if let Some(lookup) = self.barrier.hold_up(&within, lookup) {
             lookup();
         }
     }
 
-    fn look_up(
+    /// Looks a name up without being held up.
+    fn lookup_now(
         self: &Arc<Self>,
         asker: Asker,
         dir: u64,
@@ -381,7 +382,7 @@ impl Front {
     fn can_splice(&self, asker: Asker, from: u64, to: u64) -> bool {
         let is_idle = |whose| self.flight.idle(Whose::Node(whose));
         is_idle(RENAMES)
-            && self.gave.is_empty()
+            && self.gave.is_empty(Instant::now())
             && (from == to || is_idle(from))
             && !syscall::may_rename(asker.pid)
     }
