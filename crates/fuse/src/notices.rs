@@ -579,7 +579,7 @@ impl Notices {
     /// Whether a further round need not wait for requests that keep `dir` locked. Trap: a thread
     /// that gave way may have locked the directory again, and its request is still to come.
     fn is_free(&self, round: usize, dir: &FileId) -> bool {
-        round > 0 && self.front.gave.is_empty(Instant::now()) && self.front.waits.locking(dir).is_empty()
+        round > 0 && self.front.gave.is_empty(Instant::now) && self.front.waits.locking(dir).is_empty()
     }
 
     fn expire_these(&self, dir: u64, entries: &Entries, is_quiet: &dyn Fn() -> bool) {

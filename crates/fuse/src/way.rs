@@ -93,23 +93,23 @@ impl Gave {
     }
 
     /// Whether thread `tid` may be on its way to try again.
-    pub(crate) fn has(&self, tid: u32, now: Instant) -> bool {
+    pub(crate) fn has(&self, tid: u32, now: impl FnOnce() -> Instant) -> bool {
         self.any(now, |gave| gave == tid)
     }
 
     /// Whether no thread may be on its way to try again.
-    pub(crate) fn is_empty(&self, now: Instant) -> bool {
+    pub(crate) fn is_empty(&self, now: impl FnOnce() -> Instant) -> bool {
         !self.any(now, |_| true)
     }
 
     /// A system call may end without a change, as when its name is there by now. So what is noted
     /// of a thread counts for a short while only.
-    fn any(&self, now: Instant, is_one: impl Fn(u32) -> bool) -> bool {
+    fn any(&self, now: impl FnOnce() -> Instant, is_one: impl Fn(u32) -> bool) -> bool {
         // Nearly always there is none.
         if self.1.load(Relaxed) == 0 {
             return false;
         }
-        let mut gave = self.0.lock();
+        let (now, mut gave) = (now(), self.0.lock());
         gave.retain(|_, (at, _)| now.duration_since(*at) < SAME_CALL);
         self.1.store(gave.len(), Relaxed);
         gave.iter().any(|(tid, (at, _))| now.duration_since(*at) < ON_ITS_WAY && is_one(*tid))
@@ -186,14 +186,17 @@ mod tests {
     fn no_thread_gives_way_twice_in_one_system_call() {
         let (gave, now) = (Gave::default(), Instant::now());
         let call = |number| SystemCall { number, arguments: [1, 2, 3] };
-        assert!(gave.is_empty(now));
+        assert!(gave.is_empty(|| now));
         assert!(gave.may(7, call(1), now) && !gave.may(7, call(1), now));
         assert!(gave.may(8, call(1), now), "another thread");
         assert!(gave.may(7, call(2), now) && !gave.may(7, call(2), now), "another call");
         assert!(gave.may(7, call(2), now + SAME_CALL));
         gave.ended(7);
-        assert!(!gave.is_empty(now) && gave.has(8, now) && !gave.has(7, now), "thread 8 has not come again");
-        assert!(gave.is_empty(now + ON_ITS_WAY) && !gave.has(8, now + ON_ITS_WAY), "nor will it");
+        assert!(
+            !gave.is_empty(|| now) && gave.has(8, || now) && !gave.has(7, || now),
+            "thread 8 has not come again"
+        );
+        assert!(gave.is_empty(|| now + ON_ITS_WAY) && !gave.has(8, || now + ON_ITS_WAY), "nor will it");
         assert!(!gave.may(8, call(1), now + ON_ITS_WAY), "in the same call, if it does");
         assert!(gave.may(7, call(2), now + SAME_CALL), "the next one, which looks the same");
         (0..2 * GAVE_MAX as u32).for_each(|tid| _ = gave.may(tid, call(3), now));

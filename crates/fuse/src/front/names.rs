@@ -29,7 +29,7 @@ impl Front {
             return self.lookup_node(asker, dir, name == b"..", reply);
         }
         let Some(((file, label), reply)) = or_reply(self.place(dir, name), reply) else { return };
-        if !self.gave.has(asker.pid, Instant::now()) {
+        if !self.gave.has(asker.pid, Instant::now) {
             return self.lookup_now(asker, dir, (file, label), reply);
         }
         let (front, within) = (Arc::clone(self), file.clone());
@@ -382,7 +382,7 @@ impl Front {
     fn can_splice(&self, asker: Asker, from: u64, to: u64) -> bool {
         let is_idle = |whose| self.flight.idle(Whose::Node(whose));
         is_idle(RENAMES)
-            && self.gave.is_empty(Instant::now())
+            && self.gave.is_empty(Instant::now)
             && (from == to || is_idle(from))
             && !syscall::may_rename(asker.pid)
     }
