@@ -4,8 +4,8 @@
 //! The crate cannot reach any other of ours.
 //!
 //! This crate has all unsafe code of the project: io_uring is given addresses of memory (`ring`),
-//! an ioctl a pointer (`another`), and a system call a structure (`turn`). Its interface is safe. It
-//! does not read what requests say.
+//! an ioctl a pointer (`another`), and a system call a structure (`turn`). Its interface is safe.
+//! The crate does not read what requests say.
 
 mod cpus;
 mod ring;
