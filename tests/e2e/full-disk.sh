@@ -26,7 +26,7 @@ def refused(call, *args):
     except OSError as error: return error.strerror
 used = lambda s: (s.f_blocks - s.f_bfree) / max(1, s.f_blocks - s.f_bfree + s.f_bavail)
 own, below = os.statvfs(top), os.statvfs(disk)
-# What a server keeps for its log, here 34 MiB, counts neither as used nor as free.
+# What a server keeps back, here an eighth of 275 MiB, counts neither as used nor as free.
 check(used(own) < used(below) + 0.05, "df: %.2f in use, and %.2f of the disk" % (used(own), used(below)))
 wal = os.open(top + "/wal", os.O_RDWR | os.O_CREAT)
 os.posix_fallocate(wal, 0, 48 * MIB)
@@ -63,7 +63,7 @@ with open(top + "/rest", "wb", buffering=0) as rest:
 # The last of what is left is given out in ever smaller parts, so less is written than was cut off.
 why = refusal_of(2 * MIB)
 if why and os.statvfs(disk).f_bavail * below.f_frsize < size / 8 + 2 * MIB:
-    # On a busy machine the server's log grows beyond what is set aside for it (docs/limits.md).
+    # On a busy machine the server takes more than it keeps back (docs/limits.md).
     open(untested, "w").close()
 else: check(not why, "no room for a part of what was cut off: %s" % why)
 for name in "wal", "after", "rest": os.unlink(top + "/" + name)
@@ -101,5 +101,5 @@ start_mount
 fill up # as much as at first: nothing was lost to what is gone
 stop_mount
 fsck_clean
-[ ! -e "$scratch/untested" ] || skip "room for a part of what was cut off, since the log has it; all else passed"
+[ ! -e "$scratch/untested" ] || skip "room for a part of what was cut off, since the server has it; all else passed"
 passed
