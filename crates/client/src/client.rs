@@ -2,7 +2,7 @@
 
 use crate::calls::{Calls, Stop, Waiting};
 use crate::knowledge::{Accesses, CoveredFiles, EvictionClock, Files, Reopening};
-use crate::leases::{Lingering, PingPongFiles, Revocations};
+use crate::leases::{Lingering, PingPongFiles, Revocations, WatchedFiles};
 use crate::publishing::Publishing;
 use crate::server::{ServerId, Servers};
 use crate::{Call, Input, Now, Outcome, Output, Ticket};
@@ -67,6 +67,8 @@ pub struct Client {
     pub(crate) revocations: Revocations,
     /// Files whose content ping-pongs.
     pub(crate) ping_pong: PingPongFiles,
+    /// Files that another machine looks at after each change.
+    pub(crate) watched: WatchedFiles,
     /// A call is being tried on values reported for this one try, without a lease.
     pub(crate) is_told: bool,
     /// The order in which files are forgotten.
@@ -104,6 +106,7 @@ impl Client {
             next_number: 0,
             revocations: Revocations::default(),
             ping_pong: PingPongFiles::default(),
+            watched: WatchedFiles::default(),
             is_told: false,
             hand: EvictionClock::default(),
             reopening: BTreeMap::new(),

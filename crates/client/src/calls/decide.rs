@@ -46,6 +46,9 @@ impl Client {
         self.note_freed(now, effects);
         for effect in effects {
             self.files.apply(effect, true);
+            if self.watched.goes_at_once(now.time, effect.file()) {
+                self.servers.get_mut(server).log.hurry();
+            }
             match effect {
                 namespace::Effect::Death { file } => {
                     self.bury(server, sequence, file);

@@ -199,6 +199,9 @@ impl Client {
         if *field == Field::Locks {
             self.write_down_locks(now, &file);
         }
+        if matches!(field, Field::Attributes | Field::Times) {
+            self.watched.note(now.time, &file);
+        }
         // Of a black box the one thing to tell is that this client's value is false, and then the
         // asker may know it. Beside a handle that caches nobody else writes behind a cache, so such
         // a handle tells nothing.

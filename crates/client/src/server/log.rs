@@ -56,6 +56,8 @@ pub(crate) struct OperationLog {
     /// The last message asked for no acknowledgment of its own. It comes when another answer needs
     /// it, or with the server's next tick.
     unhurried: bool,
+    /// An unsent entry is to be sent at once, without a question for it.
+    hurries: bool,
     /// Approximate bytes not yet sent.
     unsent_bytes: usize,
     /// Approximate bytes of all.
@@ -76,6 +78,7 @@ impl OperationLog {
             sent: 0,
             unsent_since: None,
             unhurried: false,
+            hurries: false,
             unsent_bytes: 0,
             bytes: 0,
         }
@@ -168,6 +171,16 @@ impl OperationLog {
         self.entries.len() - self.sent >= ENTRIES_PER_MESSAGE || self.unsent_bytes >= BYTES_PER_MESSAGE
     }
 
+    /// Has what is unsent go with the end of this input.
+    pub fn hurry(&mut self) {
+        self.hurries = true;
+    }
+
+    /// Whether something is to be sent at once, though nobody waits for its acknowledgment.
+    pub fn hurries(&self) -> bool {
+        self.hurries && self.has_unsent()
+    }
+
     /// Whether new updates have to wait for acknowledgments.
     pub fn is_full(&self) -> bool {
         self.entries.len() >= ENTRIES_MAX || self.bytes >= BYTES_MAX
@@ -194,7 +207,9 @@ impl OperationLog {
             self.entries.range(self.sent..self.sent + count).map(|(entry, _)| entry.clone()).collect();
         self.sent += count;
         self.unsent_bytes -= bytes;
-        self.unsent_since.take_if(|_| self.sent == self.entries.len());
+        if self.sent == self.entries.len() {
+            (self.unsent_since, self.hurries) = (None, false);
+        }
         Some(ToServer::Log { first, entries, answer })
     }
 

@@ -262,6 +262,9 @@ impl ServerSession {
         if self.publications.are_many() && self.log.has_unsent() {
             self.flush_log(out);
         }
+        if self.log.hurries() {
+            self.send_log_first(out);
+        }
         while self.log.is_due()
             && let Some(message) = self.log.next_message(true)
         {

@@ -248,7 +248,9 @@ impl<'a> Files<'a> {
         let (mut files, mut rows) = (Vec::new(), 0);
         self.store.walk(&start, &end, &mut |key, _| {
             rows += 1;
-            if let Some(keys::RowOf::File(file, tag, _)) = self.sound(keys::row_of(key))
+            // Most rows are no records, and their keys end otherwise.
+            if key.ends_with(&[Tag::Record as u8])
+                && let Some(keys::RowOf::File(file, tag, _)) = self.sound(keys::row_of(key))
                 && tag == Tag::Record as u8
             {
                 files.push(file);

@@ -300,16 +300,19 @@ impl directory::Store for RowStore {
         };
         loop {
             let on_disk = disk.peek().map(|(key, _)| key.value());
-            let keys = [active.peek().map(|row| row.0), frozen.peek().map(|row| row.0), on_disk];
+            let keys = [active.peek().map(|key| &***key), frozen.peek().map(|key| &***key), on_disk];
             let Some(key) = keys.into_iter().flatten().min().map(RowKey::from_slice) else { return };
             // Every layer that has the key moves on. The uppermost one decides.
             let on_disk = disk.next_if(|row| row.0.value() == &*key);
-            let in_frozen = frozen.next_if(|row| row.0 == &*key);
-            let in_active = active.next_if(|row| row.0 == &*key);
-            let goes_on = match (in_active.or(in_frozen), on_disk) {
-                (Some((_, Some(value))), _) => visit(&key, value),
+            let in_frozen = frozen.next_if(|has| **has == key).and(below.frozen.as_ref());
+            let in_active = active.next_if(|has| **has == key).map(|_| &self.active);
+            let goes_on = match (in_active.or(in_frozen.map(|frozen| &**frozen)), on_disk) {
+                (Some(layer), _) => match layer.get(&key).flatten() {
+                    Some(value) => visit(&key, value),
+                    None => true,
+                },
                 (None, Some(row)) => visit(&key, row.1.value()),
-                (Some((_, None)), _) | (None, None) => true,
+                (None, None) => true,
             };
             if !goes_on {
                 return;

@@ -38,11 +38,8 @@ struct RowOrder {
     new: Vec<RowKey>,
 }
 
-/// An overlay's rows in order.
-pub(super) struct Ordered<'a> {
-    rows: &'a Rows,
-    order: MutexGuard<'a, RowOrder>,
-}
+/// The keys of an overlay's rows in order.
+pub(super) struct OrderedKeys<'a>(MutexGuard<'a, RowOrder>);
 
 impl Overlay {
     /// Returns the value of `key`; `None` if this layer does not have it.
@@ -64,8 +61,8 @@ impl Overlay {
         }
     }
 
-    /// Returns the rows in order. Other such calls wait meanwhile.
-    pub(super) fn ordered(&self) -> Ordered<'_> {
+    /// Returns the keys of all rows and hidden rows in order. Other such calls wait meanwhile.
+    pub(super) fn ordered(&self) -> OrderedKeys<'_> {
         let mut order = self.order.lock();
         let new = std::mem::take(&mut order.new);
         if new.len() > order.sorted.len() / 8 {
@@ -74,7 +71,7 @@ impl Overlay {
         } else {
             order.sorted.extend(new);
         }
-        Ordered { rows: &self.rows, order }
+        OrderedKeys(order)
     }
 
     /// Returns all rows and hidden rows, in order. It takes no lock.
@@ -94,19 +91,12 @@ impl Overlay {
     }
 }
 
-impl Ordered<'_> {
-    /// Returns rows and hidden rows with `start <= key < end`.
-    pub(super) fn range(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
+impl OrderedKeys<'_> {
+    /// Returns the keys with `start <= key < end`.
+    pub(super) fn range(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = &RowKey> {
         // BTreeSet::range panics on an inverted range, which here means an empty one.
         let end = end.max(start);
-        self.order
-            .sorted
-            .range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)))
-            .map(|key| self.row(key))
-    }
-
-    fn row<'k>(&'k self, key: &'k RowKey) -> (&'k [u8], Option<&'k [u8]>) {
-        (key, self.rows.get(key).and_then(|value| value.as_deref()))
+        self.0.sorted.range::<[u8], _>((Bound::Included(start), Bound::Excluded(end)))
     }
 }
 
@@ -138,9 +128,12 @@ mod tests {
         overlay.set(b"a", Some(vec![]));
         overlay.set(b"b", Some(vec![7]));
         let ordered = overlay.ordered();
-        let found: Vec<_> = ordered.range(b"a", b"d").collect();
-        assert_eq!(found, [(&b"a"[..], Some(&[][..])), (b"b", Some(&[7])), (b"c", None)]);
-        assert_eq!(overlay.sorted()[..3], found);
+        let row = |key: &RowKey| (key.to_vec(), overlay.get(key).unwrap());
+        let found: Vec<_> = ordered.range(b"a", b"d").map(row).collect();
+        let all = [(b"a".to_vec(), Some(&[][..])), (b"b".to_vec(), Some(&[7])), (b"c".to_vec(), None)];
+        assert_eq!(found, all);
+        let sorted = overlay.sorted().into_iter().map(|(key, value)| (key.to_vec(), value));
+        assert_eq!(sorted.take(3).collect::<Vec<_>>(), all);
     }
 
     #[test]
