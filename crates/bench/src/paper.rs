@@ -133,7 +133,7 @@ impl Experiment {
                     false,
                     "grants of mode-field leases on the file",
                     (13, fields.grants, Bar::AtMost(13)),
-                    "Who creates a file holds everything in it by birthright, so no lease is issued to the creator. Of the twelve each is granted at its first open all that any open \
+                    "The creator of a file holds everything in it by birthright, and no lease is issued to it. Of the twelve each is granted at its first open all that any open \
                      needs which excludes nobody, together with the conflict that it fails for: five fields in one grant, and nothing ever again.",
                 ),
                 self.row(

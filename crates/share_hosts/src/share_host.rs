@@ -17,14 +17,14 @@ use namespace::{Error, ShareId};
 use net::Pending;
 use os::STOP_LOOK;
 use parking_lot::Mutex;
-use shares::{Clock, DatabaseError, Holds, NewShare, OpenError, ReadError, Tell};
+use shares::{Clock, DatabaseError, Holds, NewShare, ReadError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wire::{FRAME_BYTES_MAX, MachineId, ShareCall, ShareStanding, ShareWork, Space};
 
 /// Between two attempts at work that failed.
@@ -36,9 +36,6 @@ const TOGETHER: Duration = Duration::from_millis(50);
 const BEGINNING_EVERY: Duration = Duration::from_millis(10);
 /// How many times an upload looks for that.
 const BEGINNING_LOOKS: u32 = 100;
-/// How long a process that ends may keep the share server. Threads of it may still run when it lets
-/// go of the data directory, and the kernel releases the locks of a killed process one by one.
-const ENDING: Duration = Duration::from_secs(30);
 /// How long a host may take to report how it stands.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Shares that one `ShareCall::Keep` may ask about.
@@ -83,8 +80,7 @@ pub enum Chore {
 impl ShareHost {
     /// Opens the share server in `dir`. Its content is at `content`, if it has none yet, and its
     /// leases count by `clock`. Damage that it finds is repaired. [`ShareHost::run`] does the work
-    /// that it puts off. The process holds the data directory of `dir`, so another one that has the
-    /// share server is about to end, and gets some time for that.
+    /// that it puts off.
     pub fn open(
         dir: &Path,
         settings: ShareSettings,
@@ -93,16 +89,7 @@ impl ShareHost {
     ) -> Result<(Arc<ShareHost>, Receiver<Chore>), SharesError> {
         let repair = Arc::new(Repair::default());
         let repairs = repair.clone();
-        let on_damage: Tell = Arc::new(move |share| repairs.want(share));
-        let until = Instant::now() + ENDING;
-        let shares = loop {
-            match Shares::open(dir, settings.clone(), clock.clone(), on_damage.clone()) {
-                Err(SharesError::Open(OpenError::InUse(_))) if Instant::now() < until => {
-                    std::thread::sleep(STOP_LOOK);
-                }
-                opened => break opened?,
-            }
-        };
+        let shares = Shares::open(dir, settings, clock, Arc::new(move |share| repairs.want(share)))?;
         let (chores, to_do) = channel();
         let (promises, holds, stopping) = (Mutex::new(()), AtomicUsize::new(0), AtomicBool::new(false));
         let acted = Acted::of(dir);

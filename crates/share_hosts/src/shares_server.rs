@@ -4,6 +4,7 @@
 
 use lease::SessionId;
 use namespace::{Error, ShareId};
+use os::STOP_LOOK;
 use parking_lot::Mutex;
 use shares::{
     AccountId, Clock, DatabaseError, Deletion, Expiry, Location, NewShare, OpenError, Refusal, Seconds,
@@ -12,7 +13,7 @@ use shares::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::{MachineId, ShareWork};
 
 /// Sessions of one machine that may have uploaded and are not swept yet, at most. An honest machine
@@ -25,6 +26,9 @@ pub const GROUP: &str = "group-1";
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 /// The number of such attempts.
 const BUSY_ATTEMPTS: u32 = 100;
+/// How long a process that ends may keep the share server. Threads of it may still run when it lets
+/// go of the data directory, and the kernel releases the locks of a killed process one by one.
+const ENDING: Duration = Duration::from_secs(30);
 
 /// Why the share server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +63,8 @@ pub struct Shares {
 
 impl Shares {
     /// Opens the share server in `dir`. It reports the damage that it finds. `clock` returns UTC
-    /// seconds.
+    /// seconds. This process holds the data directory of `dir`, so another one that has the share
+    /// server is about to end, and gets some time for that.
     pub fn open(
         dir: &Path,
         ShareSettings { content, expiry }: ShareSettings,
@@ -72,7 +77,13 @@ impl Shares {
             on_damage,
             ..shares::ShareServerSettings::new(clock)
         };
-        let server = ShareServer::open(dir, settings)?;
+        let until = Instant::now() + ENDING;
+        let server = loop {
+            match ShareServer::open(dir, settings.clone()) {
+                Err(OpenError::InUse(_)) if Instant::now() < until => std::thread::sleep(STOP_LOOK),
+                opened => break opened?,
+            }
+        };
         let group = server.account(GROUP)?;
         let mut uploaders = BTreeMap::<_, BTreeMap<_, _>>::new();
         for account in server.accounts()?.iter().filter(|account| account.key.is_none()) {

@@ -69,7 +69,7 @@ fn run_part(
         Section::Handover => pair()?.handovers(base, settings.time, tell),
         Section::Save => pair()?.saves(settings.time, tell),
         Section::Open => pair()?.opens(settings.time, tell),
-        Section::Tree => pair()?.trees(tell),
+        Section::Tree => pair()?.trees(settings.time, tell),
         Section::Servers => servers::run(base, settings, tell),
         Section::Copies => copies::run(base, settings, tell),
         Section::Coded => coded::run(base, settings, tell),
