@@ -185,10 +185,10 @@ pub struct Paper {
     #[arg(long, conflicts_with = "only")]
     all: bool,
     /// Simulated minutes of the gremlins.
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 240, value_parser = clap::value_parser!(u64).range(1..))]
     minutes: u64,
     /// Simulated minutes of each size in `scaling`.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     scaling_minutes: u64,
     /// Which client does something next, and which message arrives.
     #[arg(long, value_name = "N", default_value_t = 1)]

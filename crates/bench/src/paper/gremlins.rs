@@ -88,7 +88,7 @@ fn rows(outcome: &GremlinsOutcome) -> Vec<PaperRow> {
             "leases without a recall that one lease for each file would have had recalled, %",
             (59, percent(counts.would_conflict, counts.leases)),
             "A creator's leases are not granted and so not counted, and a directory that nobody else uses is granted \
-             whole. What is left of shared files is less.",
+             whole. The leases that are left of shared files are fewer.",
         ),
     ]
 }

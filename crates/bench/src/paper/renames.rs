@@ -13,7 +13,7 @@ const SEQUENCES: u64 = 100;
 const WHY_PATHS: &str = "Of a rename's three servers only the leader asks for the way to the root. A lease has all directories \
                          above, is cached, and is recalled only if one of these gets another parent.";
 const WHY_JOINT: &str = "The leader borrows from each of the two other servers, and settles with each: a question and an answer \
-                         either time, which is 8 a rename where the paper has 6. What is not answered within 100 ms is said again.";
+                         either time, which is 8 a rename where the paper has 6. A message without an answer is sent again after 100 ms.";
 
 /// The section of the report.
 pub(super) fn section(seed: u64) -> Result<Section, Violation> {

@@ -265,7 +265,7 @@ impl Files {
 
     /// Brings what stat needs of `files` into the processor's cache. In one short loop their misses
     /// overlap. One by one, with a decision between each, they took more than a quarter of a
-    /// listing's time. What stat needs is in several lines of the cache.
+    /// listing's time. These values are in several lines of the cache.
     pub fn warm<'a>(&self, files: impl Iterator<Item = &'a FileId>) {
         let touch = |known: &KnownFile| {
             let inode = known.attributes.as_ref().map_or(0, |attributes| attributes.ino);
