@@ -300,7 +300,8 @@ impl directory::Store for RowStore {
         };
         loop {
             let on_disk = disk.peek().map(|(key, _)| key.value());
-            let keys = [active.peek().map(|key| &***key), frozen.peek().map(|key| &***key), on_disk];
+            let keys =
+                [active.peek().map(|key| key.as_slice()), frozen.peek().map(|key| key.as_slice()), on_disk];
             let Some(key) = keys.into_iter().flatten().min().map(RowKey::from_slice) else { return };
             // Every layer that has the key moves on. The uppermost one decides.
             let on_disk = disk.next_if(|row| row.0.value() == &*key);
