@@ -14,12 +14,14 @@ pub mod report;
 mod scaling;
 mod sections;
 mod sharing;
+mod snapshot;
 
 use lease::Granularity;
 pub use player::play;
 use serde::Serialize;
 use sim::Violation;
 use sim::paper::{self, Leases, Testbed};
+pub use snapshot::read_tree;
 use std::fmt::Write;
 
 /// One of the paper's experiments.

@@ -1,12 +1,18 @@
-//! The code of an identifier, bit by bit (Farsite §4.1.3, which takes Elias' γ' for its lengths).
+//! The code of an identifier, bit by bit (Farsite §4.1.3).
 //!
-//! Each integer n with 2^k <= n < 2^(k+1) has a 1 bit ("one more integer"), k ones, a zero, and the
-//! k low bits of n. A 0 bit follows the last integer.
+//! The integers are divided into classes, each with the integers that follow those of the class
+//! before. The integer 1 alone is class 0, and is 01. An integer of class j has j ones, a zero, and
+//! its number within the class in the class's width of bits. After the last integer stands 00.
 //!
-//! Compared with §4.1.3 two things differ. The unary part consists of ones instead of zeros, so
-//! that a greater integer has the greater code. The end is explicit, so that the codes of different
-//! identifiers are prefix-free. Zero bits can therefore pad a code to whole bytes, and other bytes
-//! can follow it. Neither changes the order or makes two codes equal.
+//! Departs from Farsite §4.1.3, which takes Elias' code γ': because a code with its end within costs
+//! about ten bits more by γ' on a tree like the paper's, and half as much by this one
+//! (docs/decisions/identifier-code.md). The widths are those that make identifiers shortest on such
+//! a tree.
+//!
+//! Two more things differ. The unary part consists of ones instead of zeros, so that a greater
+//! integer has the greater code. The end is explicit, so that the codes of different identifiers are
+//! prefix-free. Zero bits can therefore pad a code to whole bytes, and other bytes can follow it.
+//! Neither changes the order or makes two codes equal.
 
 use crate::{BITS_MAX, INTEGER_MAX};
 
@@ -30,9 +36,42 @@ pub enum Malformed {
     Trailing(usize),
 }
 
-/// Returns the bits that the code of integer `n` takes, with the 1 bit before it.
+/// The bits of the end of a code.
+pub const END_BITS: usize = 2;
+
+/// The width in bits of each class. The last one reaches beyond [`INTEGER_MAX`].
+const WIDTHS: [u8; 15] = [0, 1, 2, 3, 5, 8, 12, 16, 21, 27, 34, 42, 51, 61, 63];
+
+/// The first integer of each class.
+const FIRST: [u64; WIDTHS.len()] = {
+    let mut first = [1; WIDTHS.len()];
+    let mut class = 1;
+    while class < first.len() {
+        first[class] = first[class - 1] + (1 << WIDTHS[class - 1]);
+        class += 1;
+    }
+    first
+};
+
+/// The class of integer `n`, and its width.
+fn class_of(n: u64) -> (usize, usize) {
+    // Most integers are small.
+    let class = FIRST.iter().take_while(|first| **first <= n).count() - 1;
+    (class, WIDTHS[class].into())
+}
+
+/// The bits before an integer's number within its class: their number, and the bits themselves.
+fn prefix_of(class: usize) -> (usize, u128) {
+    match class {
+        0 => (2, 0b01),
+        _ => (class + 1, ((1 << class) - 1) << 1),
+    }
+}
+
+/// Returns the bits that the code of integer `n` takes.
 pub fn integer_bits(n: u64) -> usize {
-    2 * n.ilog2() as usize + 2
+    let (class, width) = class_of(n);
+    prefix_of(class).0 + width
 }
 
 /// A token of a code.
@@ -40,7 +79,7 @@ pub fn integer_bits(n: u64) -> usize {
 pub enum CodeToken {
     /// An integer.
     Integer(u64),
-    /// The 0 bit at the end.
+    /// The end.
     End,
 }
 
@@ -56,15 +95,19 @@ fn window(bytes: &[u8], at: usize) -> u64 {
 /// Reads the token at bit `at`, and returns it with the position of the bit after it.
 pub fn read(bytes: &[u8], at: usize) -> Result<(CodeToken, usize), Malformed> {
     let head = window(bytes, at);
-    let (token, end) = if head >> 63 == 0 {
-        (CodeToken::End, at + 1)
+    let (token, end) = if head >> 62 == 0 {
+        (CodeToken::End, at + END_BITS)
     } else {
-        let k = (head << 1).leading_ones() as usize;
-        if k > INTEGER_MAX.ilog2() as usize {
+        let class = head.leading_ones() as usize;
+        let (Some(first), Some(width)) = (FIRST.get(class), WIDTHS.get(class)) else {
+            return Err(Malformed::Integer);
+        };
+        let at = at + prefix_of(class).0;
+        let n = first + window(bytes, at).checked_shr(64 - u32::from(*width)).unwrap_or(0);
+        if n > INTEGER_MAX {
             return Err(Malformed::Integer);
         }
-        let low = if k == 0 { 0 } else { window(bytes, at + 2 + k) >> (64 - k) };
-        (CodeToken::Integer((1 << k) | low), at + 2 + 2 * k)
+        (CodeToken::Integer(n), at + usize::from(*width))
     };
     if end > bytes.len() * 8 { Err(Malformed::Truncated) } else { Ok((token, end)) }
 }
@@ -93,13 +136,12 @@ pub fn measure(bytes: &[u8]) -> Result<usize, Malformed> {
 /// Writes integer `n` and the end at bit `at` of `bytes`, and returns the position after the end.
 /// `n` is 1 to [`INTEGER_MAX`]. `bytes` holds zeros from `at` on, and has room.
 pub fn write(bytes: &mut [u8], at: usize, n: u64) -> usize {
-    let k = n.ilog2();
-    // A 1 bit and k ones, a zero, the k low bits, and the zero that ends the code: at most 127
-    // bits.
-    let ones = ((1u128 << (k + 1)) - 1) << (k + 2);
-    let low = u128::from(n ^ (1 << k)) << 1;
-    let width = integer_bits(n) + 1;
-    let mut left = (ones | low) << (128 - width);
+    let (class, width) = class_of(n);
+    let (prefix_bits, prefix) = prefix_of(class);
+    // The prefix, the number within the class, and the end: at most 80 bits.
+    let bits = (prefix << width | u128::from(n - FIRST[class])) << END_BITS;
+    let width = prefix_bits + width + END_BITS;
+    let mut left = bits << (128 - width);
     let (mut at, end) = (at, at + width);
     while at < end {
         let room = 8 - at % 8;

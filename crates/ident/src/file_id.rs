@@ -1,7 +1,7 @@
 //! The identifier of a file.
 
 use crate::ServerId;
-use crate::code::{self, CodeToken, Malformed};
+use crate::code::{self, CodeToken, END_BITS, Malformed};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::fmt;
@@ -54,7 +54,8 @@ struct Long {
 impl FileId {
     /// Returns the root: the empty sequence.
     pub const fn root() -> FileId {
-        FileId(Code::Short { bits: NonZeroU8::MIN, bytes: [0; INLINE_BYTES] })
+        let bits = NonZeroU8::MIN.saturating_add(END_BITS as u8 - 1);
+        FileId(Code::Short { bits, bytes: [0; INLINE_BYTES] })
     }
 
     /// Returns `self` with the integer `n` after it.
@@ -68,7 +69,7 @@ impl FileId {
         assert!(bits <= BITS_MAX, "identifier of {bits} bits");
         let mut bytes = [0; BITS_MAX / 8];
         bytes[..self.as_bytes().len()].copy_from_slice(self.as_bytes());
-        let end = code::write(&mut bytes, self.bit_len() - 1, n);
+        let end = code::write(&mut bytes, self.bit_len() - END_BITS, n);
         FileId::from_code(&bytes[..end.div_ceil(8)], end)
     }
 
@@ -103,12 +104,14 @@ impl FileId {
             last = Some(at);
             at = end;
         }
-        // The last integer begins with a 1 bit, and the parent's code ends there instead.
+        // Where the last integer begins, the parent's code ends instead.
         let end = last?;
+        let bits = end + END_BITS;
         let mut bytes: SmallVec<[u8; CHILD_BITS_MAX / 8]> =
-            SmallVec::from_slice(&self.as_bytes()[..=end / 8]);
+            SmallVec::from_slice(&self.as_bytes()[..bits.div_ceil(8)]);
         bytes[end / 8] &= !(0xff >> (end % 8));
-        Some(FileId::from_code(&bytes, end + 1))
+        bytes[end / 8 + 1..].fill(0);
+        Some(FileId::from_code(&bytes, bits))
     }
 
     /// Returns the length of the code in bits, before padding.
@@ -147,8 +150,8 @@ impl FileId {
     /// subtree of identifiers at `self`.
     pub fn is_prefix_of(&self, other: &FileId) -> bool {
         let (mine, theirs) = (self.as_bytes(), other.as_bytes());
-        // All bits but the end bit.
-        let bits = self.bit_len() - 1;
+        // All bits but the end.
+        let bits = self.bit_len() - END_BITS;
         let (whole, left) = (bits / 8, bits % 8);
         theirs.len() >= mine.len()
             && mine[..whole] == theirs[..whole]
@@ -162,7 +165,7 @@ impl FileId {
         // All these keys begin with the bits of `self` before its end. The end of the range is
         // those bits, incremented by one.
         let start = self.as_bytes().to_vec();
-        let bits = self.bit_len() - 1;
+        let bits = self.bit_len() - END_BITS;
         let mut end = start[..bits.div_ceil(8)].to_vec();
         let mut unit = 1u8 << ((8 - bits % 8) % 8);
         while let Some(last) = end.last_mut() {
@@ -179,7 +182,7 @@ impl FileId {
     }
 
     /// Makes an identifier of `bytes`, which hold a code of `bits` bits and zeros to the end of the
-    /// last byte. `bits` is at least 1 and at most `BITS_MAX`.
+    /// last byte. `bits` is at least [`END_BITS`] and at most [`BITS_MAX`].
     fn from_code(bytes: &[u8], bits: usize) -> FileId {
         if bytes.len() <= INLINE_BYTES {
             let mut short = [0; INLINE_BYTES];

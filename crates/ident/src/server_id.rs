@@ -44,9 +44,9 @@ impl ServerId {
 
     /// The server whose [`ServerId::overflow`] has `file`, if one does.
     pub fn of_overflow(file: &FileId) -> Option<ServerId> {
-        // The code of [`OVERFLOW`] is a one and a zero. Each look at a record asks, and nearly no
+        // The code of [`OVERFLOW`] is 01. Each look at a record asks, and nearly no
         // file is there.
-        if file.as_bytes().first().is_none_or(|first| first >> 6 != 0b10) {
+        if file.as_bytes().first().is_none_or(|first| first >> 6 != 0b01) {
             return None;
         }
         let mut parts = file.parts();

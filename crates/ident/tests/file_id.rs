@@ -9,10 +9,12 @@ fn id(parts: &[u64]) -> FileId {
 }
 
 /// Mostly small integers, so that two sequences often have a common beginning. Some are at powers
-/// of two, and some are huge.
+/// of two, some where a class of the code begins, and some are huge.
 fn part() -> impl Strategy<Value = u64> {
+    let begins = |class: usize| 1 + WIDTHS[..class].iter().map(|width| 1u64 << width).sum::<u64>();
     prop_oneof![
         6 => 1..6u64,
+        2 => (0..WIDTHS.len(), 0..2u64).prop_map(move |(class, d)| (begins(class) - d).max(1)),
         2 => (0..63u32, 0..3u64).prop_map(|(k, d)| ((1u64 << k) - 1 + d).clamp(1, INTEGER_MAX)),
         1 => 1..=INTEGER_MAX,
     ]
@@ -27,7 +29,7 @@ fn joined(front: &[u64], more: &[u64]) -> Vec<u64> {
     let mut parts = front.to_vec();
     let mut bits = code(front).len();
     for &n in more {
-        bits += code(&[n]).len() - 1;
+        bits += code(&[n]).len() - END_BITS;
         if bits > BITS_MAX {
             break;
         }
@@ -42,17 +44,28 @@ fn hash(id: &FileId) -> u64 {
     hasher.finish()
 }
 
+/// The bits of the end of a code.
+const END_BITS: usize = 2;
+
+/// The bits of an integer's number within its class, class by class.
+const WIDTHS: [u32; 15] = [0, 1, 2, 3, 5, 8, 12, 16, 21, 27, 34, 42, 51, 61, 63];
+
 /// Returns the code by its definition, one bit at a time.
 fn code(parts: &[u64]) -> Vec<bool> {
     let mut bits = Vec::new();
     for &n in parts {
-        let k = n.ilog2();
-        bits.push(true);
-        bits.extend((0..k).map(|_| true));
-        bits.push(false);
-        bits.extend((0..k).rev().map(|bit| n >> bit & 1 == 1));
+        let (mut class, mut within) = (0, n - 1);
+        while within >> WIDTHS[class] > 0 {
+            within -= 1 << WIDTHS[class];
+            class += 1;
+        }
+        match class {
+            0 => bits.extend([false, true]),
+            _ => bits.extend((0..class).map(|_| true).chain([false])),
+        }
+        bits.extend((0..WIDTHS[class]).rev().map(|bit| within >> bit & 1 == 1));
     }
-    bits.push(false);
+    bits.extend([false, false]);
     bits
 }
 
@@ -176,56 +189,60 @@ proptest! {
     }
 }
 
+/// The code of the integer 1, four times.
+const ONES: [u8; 1] = [0b0101_0101];
+
 #[test]
 fn what_is_malformed_is_refused_by_its_reason() {
     let refused = |bytes: &[u8]| FileId::from_bytes(bytes).unwrap_err();
     assert_eq!(refused(b""), Malformed::Truncated);
-    assert_eq!(refused(&[0b1010_1010]), Malformed::Truncated, "four integers and no end");
-    assert_eq!(refused(&[0b1100_0000][..0]), Malformed::Truncated);
+    assert_eq!(refused(&ONES), Malformed::Truncated, "four integers and no end");
     assert_eq!(refused(&[0b1111_0101]), Malformed::Truncated, "in the middle of low bits");
-    assert_eq!(refused(&[0xff; 3]), Malformed::Truncated, "in the middle of the unary part");
-    assert_eq!(refused(&[0xff; 8]), Malformed::Integer, "sixty-three ones: 2^63 or more");
+    assert_eq!(refused(&[0xff]), Malformed::Truncated, "in the middle of the unary part");
+    assert_eq!(refused(&[0xff; 40]), Malformed::Integer, "there is no such class");
+    let mut beyond = vec![0xff, 0b1111_1101];
+    beyond.extend([0xff; 8]);
+    assert_eq!(refused(&beyond), Malformed::Integer, "2^63 or more");
     assert_eq!(refused(&[0b0000_0001]), Malformed::Padding);
-    assert_eq!(refused(&[0b1000_1000]), Malformed::Padding);
+    assert_eq!(refused(&[0b0100_1000]), Malformed::Padding);
     assert_eq!(refused(&[0, 0]), Malformed::Trailing(1));
-    assert_eq!(refused(&[0b1010_1010; 500]), Malformed::TooLong);
+    assert_eq!(refused(&ONES.repeat(150)), Malformed::TooLong);
 }
 
 #[test]
 fn decoding_stops_at_the_bound() {
-    // Integer 1 takes two bits, and the end one.
-    let longest = id(&vec![1; (BITS_MAX - 1) / 2]);
-    assert_eq!(longest.bit_len(), BITS_MAX - 1);
+    // Integer 1 takes two bits, and so does the end.
+    let longest = id(&vec![1; BITS_MAX / 2 - 1]);
+    assert_eq!(longest.bit_len(), BITS_MAX);
     assert_eq!(FileId::from_bytes(longest.as_bytes()), Ok(longest.clone()));
     let mut one_more = longest.as_bytes().to_vec();
-    *one_more.last_mut().unwrap() |= 0b10;
+    *one_more.last_mut().unwrap() |= 1;
     one_more.push(0);
     assert_eq!(FileId::from_bytes(&one_more), Err(Malformed::TooLong));
-    assert!(serde_json::from_str::<FileId>(&format!("[{}170]", "170,".repeat(400))).is_err());
+    assert!(serde_json::from_str::<FileId>(&format!("[{}0]", "85,".repeat(150))).is_err());
 }
 
 #[test]
 fn a_region_of_the_longest_identifiers_is_one_range_too() {
     // Together they have one bit more than an identifier may have. Random identifiers once did.
-    let (a, b) = (vec![INTEGER_MAX; 4], vec![INTEGER_MAX, INTEGER_MAX, INTEGER_MAX, 1 << 62]);
-    let just = [&[1 << 6, 1][..], &b].concat();
-    assert_eq!(id(&a).bit_len() + id(&just).bit_len() - 1, BITS_MAX + 1);
+    let (a, b) = (vec![INTEGER_MAX; 6], vec![INTEGER_MAX; 7]);
+    let just = [&[1, 8][..], &b].concat();
+    assert_eq!(id(&a).bit_len() + id(&just).bit_len() - END_BITS, BITS_MAX + 1);
     check_region(&a, &just, &[0xff]);
-    assert_eq!(joined(&a, &just).len(), 9);
+    assert_eq!(joined(&a, &just).len(), 14);
     check_region(&joined(&a, &just), &just, &[]);
 }
 
 #[test]
-fn codes_have_the_lengths_of_gamma_prime() {
-    // Elias: 2·floor(log2 n) + 1. One bit more says that an integer follows, and one is the end.
-    for (n, gamma) in
-        [(1, 1), (2, 3), (3, 3), (4, 5), (7, 5), (8, 7), (64, 13), (1000, 19), (INTEGER_MAX, 125)]
-    {
-        assert_eq!(FileId::root().child(n).bit_len(), gamma + 1 + 1, "{n}");
+fn codes_have_the_lengths_of_their_classes() {
+    let small = [(1, 2), (2, 3), (3, 3), (4, 5), (7, 5), (8, 7), (15, 7), (16, 10), (47, 10)];
+    let large = [(48, 14), (303, 14), (304, 19), (1_025, 19), (4_400, 24), (INTEGER_MAX, 78)];
+    for (n, bits) in small.into_iter().chain(large) {
+        assert_eq!(FileId::root().child(n).bit_len(), bits + END_BITS, "{n}");
         let deep = id(&[5, 5]);
-        assert_eq!(deep.child(n).bit_len() - deep.bit_len(), gamma + 1, "{n}");
+        assert_eq!(deep.child(n).bit_len() - deep.bit_len(), bits, "{n}");
     }
-    assert_eq!(FileId::root().bit_len(), 1);
+    assert_eq!(FileId::root().bit_len(), END_BITS);
     assert_eq!(FileId::root().as_bytes(), [0]);
 }
 
@@ -235,13 +252,14 @@ fn small_identifiers_take_sixteen_bytes_and_no_allocation() {
     // The address of the bytes shows whether they are inline.
     let inline =
         |id: &FileId| std::ptr::from_ref(id).cast::<u8>().addr().abs_diff(id.as_bytes().as_ptr().addr()) < 16;
-    let fits = id(&vec![1; 59]);
-    assert_eq!((fits.bit_len(), inline(&fits)), (119, true));
-    let just = fits.parent().unwrap().child(2);
+    let fits = id(&vec![1; 58]);
+    assert_eq!((fits.bit_len(), inline(&fits)), (118, true));
+    assert!(inline(&fits.child(1)));
+    let just = fits.child(2);
     assert_eq!((just.bit_len(), inline(&just)), (121, false));
     assert!(inline(&just.parent().unwrap()), "short again");
-    // Ten levels of directories with up to 15 files each fit, and so do six with up to 500.
-    assert!(inline(&id(&[15; 10])) && inline(&id(&[500; 6])));
+    // Eleven levels of directories with up to 47 files each fit, and so do eight with up to 303.
+    assert!(inline(&id(&[47; 11])) && inline(&id(&[303; 8])));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::answer::{Answer, put};
 use bench::local::{self, Section, Settings};
-use bench::paper::parts::{self, EvaluationPart};
+use bench::paper::parts::{self, EvaluationPart, SnapshotTree};
 use bench::paper::report::Circumstances;
 use bench::paper::{self, PaperRow};
 use bench::{floor, shared, shares, smb, table};
@@ -175,10 +175,11 @@ pub struct Smb {
 #[derive(Debug, Args)]
 pub struct Paper {
     /// Only these parts: two clients that edit two files in one directory (Farsite §8.3.3); twelve
-    /// that open one file (§8.3.4); renames over six servers (§8.3.2); fifteen machines of which
-    /// ever more share a directory (§9.1); fifteen machines and fifteen servers on which gremlins
-    /// do what people do (§8.2.6), and ever more of both (§8.3.6). The last three take minutes, and
-    /// run only if they are named here, or with --all.
+    /// that open one file (§8.3.4); the identifiers of a department's file server (§8.3.1); renames
+    /// over six servers (§8.3.2); fifteen machines of which ever more share a directory (§9.1);
+    /// fifteen machines and fifteen servers on which gremlins do what people do (§8.2.6), and ever
+    /// more of both (§8.3.6). Those of §8.3.1, §9.1, §8.2.6 and §8.3.6 take minutes, and run only if
+    /// they are named here, or with --all.
     #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(EvaluationPart::ALL, EvaluationPart::name))]
     only: Vec<EvaluationPart>,
     /// Every part.
@@ -190,6 +191,9 @@ pub struct Paper {
     /// Simulated minutes of each size in `scaling`.
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     scaling_minutes: u64,
+    /// The directory tree whose metadata `snapshot` copies, instead of a generated one.
+    #[arg(long, value_name = "DIR")]
+    tree: Option<PathBuf>,
     /// Which client does something next, and which message arrives.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -321,8 +325,12 @@ impl Paper {
             }
             false => {
                 let (minutes, scaling_minutes) = (self.minutes, self.scaling_minutes);
-                let settings = parts::Settings { seed: self.seed, minutes, scaling_minutes };
-                let sections = parts.map(|part| part.run(settings)).collect::<Result<Vec<_>, _>>()?;
+                let tree = match &self.tree {
+                    Some(top) => SnapshotTree::Given(paper::read_tree(top)?),
+                    None => SnapshotTree::Department,
+                };
+                let settings = parts::Settings { seed: self.seed, minutes, scaling_minutes, tree };
+                let sections = parts.map(|part| part.run(&settings)).collect::<Result<Vec<_>, _>>()?;
                 if let Some(dir) = &self.report {
                     let typed: Vec<String> = std::env::args().skip(1).collect();
                     let (command, date) =

@@ -21,6 +21,7 @@ pub mod renames;
 mod run;
 mod servers;
 pub mod sharing;
+pub mod snapshot;
 #[cfg(test)]
 mod tests;
 mod workload;

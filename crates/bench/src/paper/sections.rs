@@ -34,12 +34,6 @@ fn about(experiment: Experiment) -> (&'static str, &'static str, &'static str) {
              hundred times each, first so that nobody else may write, which is refused, and then to read. The\n\
              control has one writer or many readers of a file's modes.",
         ),
-        "snapshot" => (
-            "Server snapshot",
-            "Farsite §8.2.1, §8.3.1",
-            "The identifiers of all files of a department's server, and those that a greedy assignment of\n\
-             fixed-size identifiers would have given.",
-        ),
         name => (name, "Farsite §8", ""),
     }
 }

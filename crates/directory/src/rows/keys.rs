@@ -14,8 +14,8 @@ pub(crate) type RowKey = SmallVec<[u8; 48]>;
 
 /// The top of this server's region: all files whose identifiers begin with it.
 pub(crate) const TOP: FileId = FileId::root();
-/// The beginning of the keys of rows that are in no region. No identifier's code has 64 ones in a
-/// row, so all files' rows come before.
+/// The beginning of the keys of rows that are in no region. No identifier's code begins with more
+/// than 14 ones, so all files' rows come before.
 pub(crate) const BEYOND: [u8; 8] = [0xff; 8];
 
 /// The kinds of a file's rows.
