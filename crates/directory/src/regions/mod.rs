@@ -45,8 +45,8 @@ pub(crate) enum LeavingStep {
     /// All leases are recalled, since this time. The pass over the rows goes on at this key;
     /// `is_idle` as long as it has found nothing in use, and nothing has come into use behind it.
     Recalling { since: Time, start: Vec<u8>, is_idle: bool },
-    /// Nobody has anything of the region. The rows of this page, which is due since this time, begin
-    /// at this key; files so far.
+    /// Nobody has anything of the region. The rows of this page, which is due since this time,
+    /// begin at this key; files so far.
     Copying { since: Time, page: u64, start: Vec<u8>, files: u64 },
 }
 

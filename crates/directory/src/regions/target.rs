@@ -66,8 +66,8 @@ impl Transaction<'_> {
                 Welcome::Ignore => return,
                 Welcome::Decline => return self.say(from, region, epoch, HandOverStep::Declined),
             }
-            // The region is whole where it comes from, so parts that were elsewhere once are not any
-            // more.
+            // The region is whole where it comes from, so parts that were elsewhere once are not
+            // any more.
             let coming = Standing::Coming { from, epoch, page: 0 };
             self.files.regions.all.retain(|other, _| !region.is_prefix_of(other));
             self.files.regions.all.insert(region.clone(), coming);

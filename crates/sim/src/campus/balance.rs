@@ -50,9 +50,9 @@ pub(crate) struct Exchange {
     pub takes: Option<FileId>,
 }
 
-/// What a server hands over to another. `mine` are its active files, and `theirs` the other's.
-/// `may_go` says whether one of its regions may be handed over at all, and `may_come` whether one
-/// of the other's may.
+/// The exchange of a server with another one, if their loads differ much. `mine` are its active
+/// files, and `theirs` the other's. `may_go` says whether one of its regions may be handed over at
+/// all, and `may_come` whether one of the other's may.
 pub(crate) fn chooses(
     rule: &Balance,
     mine: &[FileId],
@@ -77,8 +77,8 @@ pub(crate) fn chooses(
     if best.as_ref().is_some_and(|(_, load)| 2 * load >= most) {
         return best.map(|(exchange, _)| exchange);
     }
-    // Nothing has about the right load: a heavier one goes, and a lighter one may come for that. The
-    // other may be left with more, but the difference is at most half of what it was.
+    // Nothing has about the right load: a heavier one goes, and a lighter one may come for that.
+    // The other may be left with more, but the difference is at most half of what it was.
     let off = |moves: usize| (moves.abs_diff(most), moves > most);
     let mut best = best.map(|(exchange, load)| (exchange, off(load)));
     let theirs = subtrees(theirs);
@@ -131,7 +131,7 @@ mod tests {
         (1..=count).map(|n| id(&[3, n, 1])).collect()
     }
 
-    /// What is given to a server that may hand nothing over.
+    /// The region that is given to a server that may hand nothing over.
     fn gives(
         rule: &Balance,
         mine: &[FileId],
@@ -168,7 +168,7 @@ mod tests {
         let exchange = chooses(&rule, &mine, &theirs, may_not, |_| true).unwrap();
         assert_eq!(exchange, Exchange { gives: id(&[2]), takes: Some(id(&[4])) });
         assert_eq!(chooses(&rule, &mine, &theirs, |_| true, |_| false), None);
-        // What is nearest to half of the difference, if less than that or hardly more.
+        // The pair that is nearest to half of the difference, if less than that or hardly more.
         let theirs: Vec<FileId> = dir(4, 60).chain(dir(5, 40)).collect();
         let exchange = chooses(&rule, &mine, &theirs, |_| true, |_| true).unwrap();
         assert_eq!(exchange, Exchange { gives: id(&[1]), takes: Some(id(&[4])) });

@@ -161,7 +161,7 @@ impl Campus {
         if let ToClient::Granted { grants, .. } = &message {
             self.notes_grants(server, at, grants);
         }
-        // What rests on the log waits for the disk. Nothing overtakes anything on its wire.
+        // A message that rests on the log waits for the disk. None overtakes another on its wire.
         let leaves = match (Output::Send { session, message: message.clone() }).rests_on_the_log() {
             true => self.servers[server].flush.1.max(self.events.now()),
             false => self.events.now(),
