@@ -622,8 +622,9 @@ fn what_has_come_home_leaves_with_what_is_around() {
     }
 }
 
-/// A server that does not take the rows, or not all of them, goes without the region. A session that
-/// asked for something in the region has an answer, and later word of the other server changes nothing.
+/// A server that does not take the rows, or not all of them, goes without the region. A session
+/// that asked for something in the region has an answer. Later word of the other server changes
+/// nothing.
 #[test]
 fn a_server_that_is_silent_goes_without() {
     for answers in [0, 1] {
