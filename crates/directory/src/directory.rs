@@ -13,8 +13,8 @@ use crate::state::{Checkpointed, DirectoryState, RegionState, ServerState};
 use crate::store::Unchanged;
 use crate::transaction::Transaction;
 use crate::{
-    CertificateAuthority, Corrupt, Fault, Inspector, InvitationReport, LeaseReport, MachineCredential,
-    MachineReport, Policy, Store, WaitReport,
+    CertificateAuthority, Corrupt, DelegateError, Fault, Inspector, InvitationReport, LeaseReport,
+    MachineCredential, MachineReport, Policy, Store, WaitReport,
 };
 use ident::{FileId, ServerId};
 use lease::{SessionId, Time};
@@ -328,6 +328,22 @@ impl Directory {
     /// Whether this server decides about `file`, and no other does.
     pub fn manages(&self, file: &FileId) -> bool {
         self.state.server.regions.manage(file)
+    }
+
+    /// Whether `region` may be handed over to `to` now, as far as its use allows.
+    ///
+    /// # Errors
+    /// The reason for which it may not.
+    pub fn may_delegate(
+        &self,
+        store: &dyn Store,
+        region: &FileId,
+        to: ServerId,
+    ) -> Result<(), DelegateError> {
+        let may_leave = |files: &Files<'_>| {
+            files.regions.may_leave(region, files.record(region).is_some(), to).map(|_| ())
+        };
+        self.read(store, may_leave)
     }
 
     /// Whether any operation over files of several servers is under way.

@@ -294,6 +294,9 @@ pub enum DelegateError {
     /// The other server does not take the region.
     #[error("the other server does not take the region; it knows a later hand-over")]
     Declined,
+    /// The other server has not answered for a while.
+    #[error("the other server does not answer")]
+    Silent,
     /// Parts of the region have a standing of their own.
     #[error("parts of the region were delegated by themselves; hand those back first")]
     HasRegions,

@@ -15,7 +15,7 @@ pub struct HandOver {
     /// The region: all files whose identifiers begin with this one, but for those that have a
     /// server of their own.
     pub region: FileId,
-    /// Counts the servers that the region has had. It is the next server's.
+    /// Grows with each offer of the region, or of what is around it. It is the next server's.
     pub epoch: u64,
     /// The message.
     pub step: HandOverStep,

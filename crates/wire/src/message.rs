@@ -250,7 +250,8 @@ pub enum ToClient {
     Receipt(Receipt),
     /// Answers an `Ask` or an `Extents` about a file that another server manages: all files of
     /// `region` are at that server, but for those of longer prefixes that the client knows to be
-    /// elsewhere. Of two such messages about one region the one with the greater `epoch` counts.
+    /// elsewhere. Of two such messages about one region, or about a region and a part of it, the
+    /// one with the greater `epoch` counts.
     /// That a file is elsewhere never means that the file is gone.
     Elsewhere { number: u64, region: FileId, epoch: u64, server: ServerId },
 }

@@ -51,12 +51,21 @@ impl Servers {
         Servers { map: FileMap::new(ServerId::ROOT), epochs: BTreeMap::new(), sessions }
     }
 
-    /// Learns that `server` manages `region` since this epoch, unless a later one is known.
+    /// Learns that `server` manages `region` since this epoch, unless a later one is known, of the
+    /// region or of one around it. Parts of the region that were elsewhere in an earlier epoch have
+    /// come home since, and moved with the region.
     ///
     /// Returns whether that is news.
     pub fn learn(&mut self, region: FileId, epoch: u64, server: ServerId) -> bool {
-        if self.epochs.get(&region).is_some_and(|known| *known >= epoch) {
+        let is_later = |(of, known): (&FileId, &u64)| {
+            *of == region && *known >= epoch || of.is_prefix_of(&region) && *known > epoch
+        };
+        if self.epochs.iter().any(is_later) {
             return false;
+        }
+        let is_past = |of: &FileId, known: &u64| region.is_prefix_of(of) && *known < epoch;
+        for (part, _) in self.epochs.extract_if(.., |of, known| is_past(of, known)) {
+            self.map.remove(&part);
         }
         self.epochs.insert(region.clone(), epoch);
         self.map.insert(region, server);
@@ -396,6 +405,23 @@ mod tests {
         client.handle(at(3), Input::Message(ServerId::ROOT, elsewhere(1, ServerId(2))), &mut out);
         assert_eq!(client.servers.id_of(&file), next);
         assert_eq!(client.servers.id_of(&FileId::root().child(8)), ServerId::ROOT);
+    }
+
+    /// A part of a region has been elsewhere, came home, and moved on with the region.
+    #[test]
+    fn what_has_come_home_is_where_its_region_is() {
+        let (region, mut servers) = (FileId::root().child(7), Servers::new());
+        let (part, other) = (region.child(2), region.child(3));
+        let at = |servers: &Servers| [&region, &part, &other].map(|file| servers.id_of(file).0);
+        assert!(servers.learn(region.clone(), 1, ServerId(1)));
+        assert!(servers.learn(part.clone(), 2, ServerId(2)));
+        assert!(servers.learn(other.clone(), 9, ServerId(3)));
+        assert_eq!(at(&servers), [1, 2, 3]);
+        assert!(servers.learn(region.clone(), 5, ServerId(4)));
+        assert_eq!(at(&servers), [4, 4, 3], "the other part left in a later epoch");
+        assert!(!servers.learn(part.clone(), 3, ServerId(1)), "late news");
+        assert!(servers.learn(part.clone(), 6, ServerId(5)));
+        assert_eq!(at(&servers), [4, 5, 3]);
     }
 
     #[test]

@@ -45,8 +45,9 @@ pub(crate) enum LeavingStep {
     /// All leases are recalled, since this time. The pass over the rows goes on at this key;
     /// `is_idle` as long as it has found nothing in use, and nothing has come into use behind it.
     Recalling { since: Time, start: Vec<u8>, is_idle: bool },
-    /// Nobody has anything of the region. The rows of this page begin at this key; files so far.
-    Copying { page: u64, start: Vec<u8>, files: u64 },
+    /// Nobody has anything of the region. The rows of this page, which is due since this time,
+    /// begin at this key; files so far.
+    Copying { since: Time, page: u64, start: Vec<u8>, files: u64 },
 }
 
 /// All regions that this server knows of. The root's has an entry, so every file is in one.
@@ -138,6 +139,23 @@ impl Regions {
             Standing::Leaving { .. } | Standing::Coming { .. } => true,
             Standing::Away(away) => away.unconfirmed.is_some() || away.has_rows,
         })
+    }
+
+    /// This server manages the region, as of this epoch. If it manages what is around the region,
+    /// too, both become one: a region that has come home, or never left, can leave with that.
+    ///
+    /// The region around takes the later epoch. So whatever begins there anew has an epoch that
+    /// nobody was ever offered, and a longer prefix with an earlier epoch is history everywhere.
+    fn own(&mut self, region: FileId, epoch: u64) {
+        self.all.remove(&region);
+        let (around, standing) = self.of(&region);
+        match standing {
+            Standing::Owned { epoch: before } if self.born_elsewhere(around, &region).is_none() => {
+                let (around, epoch) = (around.clone(), epoch.max(*before));
+                self.all.insert(around, Standing::Owned { epoch });
+            }
+            _ => _ = self.all.insert(region, Standing::Owned { epoch }),
+        }
     }
 
     /// The server of an overflow prefix below the root's own region, which it has from its

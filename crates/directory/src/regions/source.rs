@@ -3,9 +3,12 @@
 //! 1. Everything that sessions hold of the region is recalled, and nothing of it is granted any
 //!    more. Requests wait, but for operations that the server does itself: those grant nothing, and
 //!    a session that waits for one may be unable to release. A file that is open, locked or about
-//!    to go keeps the region here, and so does a session that does not answer soon: nobody loses
-//!    anything because a region moves, and nobody waits long for that.
-//! 2. The rows go to the next server, page by page. No row changes any more.
+//!    to go keeps the region here, and so does a session that says nothing for a while: nobody
+//!    loses anything because a region moves, and nobody waits long for that. A session that works
+//!    has more time. Its answer may be in a long queue, and an overloaded server most needs to hand
+//!    something over.
+//! 2. The rows go to the next server, page by page. No row changes any more. A server that does not
+//!    take them soon goes without.
 //! 3. One entry gives up all authority over the region. Requests that wait are told where it is.
 //! 4. Once the next server has confirmed, the rows here are deleted.
 
@@ -16,24 +19,21 @@ use crate::rows::files::{Files, extent_from_row};
 use crate::rows::keys::{self, RowOf, Table, Tag};
 use crate::transaction::Transaction;
 use ident::{FileId, OVERFLOW, ServerId};
-use lease::{Released, Time};
+use lease::{Released, SessionId, Time};
 use wire::{HandOver, HandOverStep, RegionRows};
 
-/// The time for which requests wait while sessions release a region, ms. If more is held by then,
-/// the region stays.
-const PATIENCE_MS: u64 = 5_000;
+/// A session that holds something of the region, and whose log has not grown for so long since it
+/// was asked, keeps the region here, ms. So does a server that has not taken a page in this time.
+const SILENT_MS_MAX: u64 = 5_000;
+/// The time for which requests wait in all while sessions release a region, ms. If anything is held
+/// by then, the region stays.
+const RECALL_MS_MAX: u64 = 60_000;
 /// Rows of a region that one step looks at, sends or deletes.
 const ROWS_PER_STEP: usize = 512;
 
 impl Regions {
-    /// Begins to hand `region` over to `to`, if the region begins at a file.
-    fn leave(
-        &mut self,
-        now: Time,
-        region: &FileId,
-        has_file: bool,
-        to: ServerId,
-    ) -> Result<(), DelegateError> {
+    /// The epoch in which `region` may be handed over to `to`, if the region begins at a file.
+    pub fn may_leave(&self, region: &FileId, has_file: bool, to: ServerId) -> Result<u64, DelegateError> {
         let is_root = *region == FileId::root() || *region == FileId::root().child(OVERFLOW);
         let epoch = match self.of(region) {
             _ if is_root => return Err(DelegateError::Root),
@@ -51,6 +51,18 @@ impl Regions {
         if self.all.keys().any(|other| other != region && region.is_prefix_of(other)) {
             return Err(DelegateError::HasRegions);
         }
+        Ok(epoch)
+    }
+
+    /// Begins to hand `region` over to `to`.
+    fn leave(
+        &mut self,
+        now: Time,
+        region: &FileId,
+        has_file: bool,
+        to: ServerId,
+    ) -> Result<(), DelegateError> {
+        let epoch = self.may_leave(region, has_file, to)?;
         let step = LeavingStep::Recalling { since: now, start: region.as_bytes().to_vec(), is_idle: true };
         self.all.insert(region.clone(), Standing::Leaving { to, epoch, step });
         Ok(())
@@ -70,7 +82,8 @@ enum Hold {
     Nothing,
     /// Sessions have leases, which are recalled.
     Leases,
-    /// The file is open or locked, about to go, or part of a joint operation.
+    /// The file is open or locked, about to go, or part of a joint operation; or a session that has
+    /// something of it is silent.
     Use,
 }
 
@@ -135,7 +148,7 @@ impl Transaction<'_> {
         let Some(Standing::Leaving { to, epoch, .. }) = self.files.regions.all.get(region).cloned() else {
             return;
         };
-        self.files.regions.all.insert(region.clone(), Standing::Owned { epoch });
+        self.files.regions.own(region.clone(), epoch);
         self.say(to, region, epoch, HandOverStep::Withdrawn);
         self.out.push(Output::Delegated { region: region.clone(), result: Err(why) });
         self.state.region.pending.wake_all();
@@ -175,6 +188,11 @@ impl Transaction<'_> {
                 Standing::Leaving { to, epoch, step: LeavingStep::Recalling { since, start, is_idle } } => {
                     self.recall_region(&region, (to, epoch, since), &start, is_idle);
                 }
+                Standing::Leaving { step: LeavingStep::Copying { since, .. }, .. }
+                    if self.now.ms_since(since) > SILENT_MS_MAX =>
+                {
+                    self.keep(&region, DelegateError::Silent);
+                }
                 Standing::Leaving { to, epoch, step: LeavingStep::Copying { page, start, .. } } => {
                     let rows = self.files.page_of_region(&region, &start).rows;
                     self.say(to, &region, epoch, HandOverStep::Rows { page, rows });
@@ -210,7 +228,7 @@ impl Transaction<'_> {
         }
         is_idle &= !self.recall_paths_over(|dir| region.is_prefix_of(dir));
         for file in files {
-            match self.recall_file(&file) {
+            match self.recall_file(&file, since) {
                 Hold::Nothing => {}
                 Hold::Leases => is_idle = false,
                 Hold::Use => return self.keep(region, DelegateError::InUse),
@@ -223,9 +241,10 @@ impl Transaction<'_> {
             }
             None if is_idle => {
                 self.again = true;
-                LeavingStep::Copying { page: 0, start: region.as_bytes().to_vec(), files: 0 }
+                let start = region.as_bytes().to_vec();
+                LeavingStep::Copying { since: self.now, page: 0, start, files: 0 }
             }
-            None if self.now.ms_since(since) > PATIENCE_MS => {
+            None if self.now.ms_since(since) > RECALL_MS_MAX => {
                 return self.keep(region, DelegateError::InUse);
             }
             None => LeavingStep::Recalling { since, start: region.as_bytes().to_vec(), is_idle: true },
@@ -234,8 +253,8 @@ impl Transaction<'_> {
         self.files.regions.all.insert(region.clone(), leaving);
     }
 
-    /// Recalls what is held of the file.
-    fn recall_file(&mut self, file: &FileId) -> Hold {
+    /// Recalls what is held of the file, as of the region since this time.
+    fn recall_file(&mut self, file: &FileId, since: Time) -> Hold {
         // A dead file has rows, and no record. The rows go soon.
         let Some(record) = self.files.record(file) else { return Hold::Leases };
         let of = |(session, held): (_, &lease::Held)| {
@@ -243,8 +262,15 @@ impl Transaction<'_> {
             held.iter().map(move |(field, _)| released(field)).collect::<Vec<_>>()
         };
         self.recall(record.holdings.iter().flat_map(of).collect());
+        let is_silent = |session: SessionId| {
+            let known = self.state.server.sessions.all.get(&session);
+            known.is_none_or(|known| self.now.ms_since(since.max(known.worked)) > SILENT_MS_MAX)
+        };
         let is_lent = record.holdings.iter().any(|(session, _)| joint_of(session).is_some());
         if is_lent || record.is_doomed() || !record.locks.is_empty() || !record.holdings.stuck().is_empty() {
+            return Hold::Use;
+        }
+        if record.holdings.iter().any(|(session, _)| is_silent(session)) {
             return Hold::Use;
         }
         if record.holdings.is_empty() { Hold::Nothing } else { Hold::Leases }
@@ -252,9 +278,11 @@ impl Transaction<'_> {
 
     fn on_has_rows(&mut self, from: ServerId, region: &FileId, epoch: u64, has: u64) {
         match self.files.regions.all.get(region).cloned() {
-            Some(Standing::Leaving { to, epoch: as_, step: LeavingStep::Copying { page, start, files } })
-                if to == from && as_ == epoch =>
-            {
+            Some(Standing::Leaving {
+                to,
+                epoch: as_,
+                step: LeavingStep::Copying { page, start, files, .. },
+            }) if to == from && as_ == epoch => {
                 if has != page + 1 {
                     // An answer to an earlier page, late or twice.
                     return;
@@ -264,7 +292,7 @@ impl Transaction<'_> {
                 match sent.next {
                     Some(start) => {
                         let rows = self.files.page_of_region(region, &start).rows;
-                        let step = LeavingStep::Copying { page: has, start, files };
+                        let step = LeavingStep::Copying { since: self.now, page: has, start, files };
                         let leaving = Standing::Leaving { to, epoch, step };
                         self.files.regions.all.insert(region.clone(), leaving);
                         self.say(to, region, epoch, HandOverStep::Rows { page: has, rows });

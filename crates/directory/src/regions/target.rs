@@ -23,10 +23,13 @@ impl Regions {
         if self.all.iter().any(|(other, standing)| is_related(other) && has_rows(standing)) {
             return Welcome::Ignore;
         }
-        let has_longer = self.all.keys().any(|other| other != region && region.is_prefix_of(other));
+        let has_longer = self.all.iter().any(|(other, standing)| {
+            let is_past = matches!(standing, Standing::Away(away) if away.epoch < epoch);
+            other != region && region.is_prefix_of(other) && !is_past
+        });
         match self.of(region) {
             _ if from == self.server || *region == FileId::root() || has_longer => Welcome::Decline,
-            (of, Standing::Away(away)) if of == region && away.epoch >= epoch => Welcome::Ignore,
+            (_, Standing::Away(away)) if away.epoch >= epoch => Welcome::Ignore,
             (_, Standing::Away(_)) => Welcome::Begin,
             (_, Standing::Coming { .. }) => Welcome::Ignore,
             // Word of an earlier hand-over is late, and of a later one untrue.
@@ -63,7 +66,10 @@ impl Transaction<'_> {
                 Welcome::Ignore => return,
                 Welcome::Decline => return self.say(from, region, epoch, HandOverStep::Declined),
             }
+            // The region is whole where it comes from, so parts that were elsewhere once are not
+            // any more.
             let coming = Standing::Coming { from, epoch, page: 0 };
+            self.files.regions.all.retain(|other, _| !region.is_prefix_of(other));
             self.files.regions.all.insert(region.clone(), coming);
         }
         let Some(due) = self.files.regions.due_page(from, region, epoch) else { return };
@@ -83,18 +89,17 @@ impl Transaction<'_> {
     }
 
     pub(super) fn on_take_over(&mut self, from: ServerId, region: &FileId, epoch: u64, files: u64) {
-        match self.files.regions.all.get(region) {
-            Some(Standing::Coming { from: of, epoch: as_, .. }) if *of == from && *as_ == epoch => {
-                let owned = Standing::Owned { epoch };
-                self.files.regions.all.insert(region.clone(), owned);
-                self.state.region.files += files;
-                self.subtrees.get_mut().forget();
-            }
-            // It was taken, and the answer was lost, whatever became of the region since.
-            Some(Standing::Owned { epoch: as_ }) if *as_ >= epoch => {}
-            Some(Standing::Leaving { epoch: as_, .. } | Standing::Coming { epoch: as_, .. })
-                if *as_ > epoch => {}
-            Some(Standing::Away(away)) if away.epoch > epoch => {}
+        if self.files.regions.due_page(from, region, epoch).is_some() {
+            self.files.regions.own(region.clone(), epoch);
+            self.state.region.files += files;
+            self.subtrees.get_mut().forget();
+            return self.say(from, region, epoch, HandOverStep::Taken);
+        }
+        // It was taken, and the answer was lost, whatever became of the region since.
+        match self.files.regions.of(region).1 {
+            Standing::Owned { epoch: as_ } if *as_ >= epoch => {}
+            Standing::Leaving { epoch: as_, .. } | Standing::Coming { epoch: as_, .. } if *as_ > epoch => {}
+            Standing::Away(away) if away.epoch > epoch => {}
             _ => return,
         }
         self.say(from, region, epoch, HandOverStep::Taken);

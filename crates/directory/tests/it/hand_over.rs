@@ -581,6 +581,136 @@ fn what_cannot_be_delegated_is_refused_with_the_reason() {
     assert_eq!(refusal(&dir, 1), Err(DelegateError::HasRegions));
 }
 
+/// A file that could not leave, or came home, has no region of its own any more. Its directory may
+/// leave, and a server that once had the file, or some of its rows, takes the directory.
+#[test]
+fn what_has_come_home_leaves_with_what_is_around() {
+    for comes_home in [false, true] {
+        let (mut root, session, dir, file) = tree();
+        let mut other = World::beside(&root, ServerId(1));
+        root.send(session, ToServer::Goodbye);
+        root.input(Input::Tick);
+        root.input(Input::Delegate { region: file.clone(), to: ServerId(1) });
+        if comes_home {
+            carry(&mut root, &mut other);
+            other.input(Input::Delegate { region: file.clone(), to: ServerId::ROOT });
+        } else {
+            while root.handed.is_empty() {
+                root.input(Input::Tick);
+            }
+            for (_, message) in std::mem::take(&mut root.handed) {
+                other.input_unchecked(Input::HandOver { from: ServerId::ROOT, message });
+            }
+            root.input(Input::Keep { region: file.clone() });
+        }
+        carry(&mut root, &mut other);
+        assert!(root.server.manages(&file) && !other.server.manages(&file));
+        let before = (root.delegated.len(), other.delegated.len());
+        assert_eq!(root.server.may_delegate(&root.store, &dir, ServerId(1)), Ok(()));
+        root.input(Input::Delegate { region: dir.clone(), to: ServerId(1) });
+        carry(&mut root, &mut other);
+        assert_eq!(root.delegated[before.0..], [Ok(())]);
+        assert!(other.server.manages(&dir) && other.server.manages(&file));
+        // And home again, in a later epoch than the file's.
+        other.input(Input::Delegate { region: dir.clone(), to: ServerId::ROOT });
+        carry(&mut root, &mut other);
+        assert_eq!(other.delegated[before.1..], [Ok(())]);
+        assert!(root.server.manages(&dir) && root.server.manages(&file));
+        assert!(!root.server.anybody_waits() && !other.server.anybody_waits());
+        root.check();
+        other.check();
+    }
+}
+
+/// A server that does not take the rows, or not all of them, goes without the region. A session
+/// that asked for something in the region has an answer. Later word of the other server changes
+/// nothing.
+#[test]
+fn a_server_that_is_silent_goes_without() {
+    for answers in [0, 1] {
+        let (mut root, session, dir, file) = tree();
+        let mut other = World::beside(&root, ServerId(1));
+        root.send(session, ToServer::Goodbye);
+        root.input(Input::Tick);
+        root.input(Input::Delegate { region: dir.clone(), to: ServerId(1) });
+        while root.handed.is_empty() {
+            root.input(Input::Tick);
+        }
+        let mut late = Vec::new();
+        for _ in 0..answers {
+            for (_, message) in std::mem::take(&mut root.handed) {
+                other.input_unchecked(Input::HandOver { from: ServerId::ROOT, message });
+            }
+            for (_, message) in std::mem::take(&mut other.handed) {
+                late.push(message.clone());
+                root.input_unchecked(Input::HandOver { from: ServerId(1), message });
+            }
+        }
+        let session = root.open(1, 2);
+        let number = root.ask(session, stat(&file), Vec::new(), AskMode::Report);
+        for _ in 0..50 {
+            root.now = root.now.after_ms(100);
+            root.input(Input::Tick);
+        }
+        assert_eq!(root.delegated, [], "there is time");
+        assert_eq!(root.told(session), []);
+        root.now = root.now.after_ms(100);
+        root.input(Input::Tick);
+        assert_eq!(root.delegated, [Err(DelegateError::Silent)]);
+        let told = root.told(session);
+        let is_answer = |it: &ToClient| matches!(it, ToClient::Reported { number: of, .. } if *of == number);
+        assert!(told.iter().any(is_answer), "{told:?}");
+        root.handed.clear();
+        for message in late {
+            root.input_unchecked(Input::HandOver { from: ServerId(1), message });
+        }
+        carry(&mut root, &mut other);
+        assert!(root.server.manages(&file) && !other.server.anybody_waits());
+        root.send(session, ToServer::Goodbye);
+        root.input(Input::Delegate { region: dir.clone(), to: ServerId(1) });
+        carry(&mut root, &mut other);
+        assert!(other.server.manages(&file));
+        root.check();
+        other.check();
+    }
+}
+
+/// A session whose log grows is given time to release: its answer may be in a long queue. That time
+/// has an end.
+#[test]
+fn a_session_that_works_has_time_to_release() {
+    for releases in [true, false] {
+        let (mut root, session, dir, file) = tree();
+        let mut other = World::beside(&root, ServerId(1));
+        root.input(Input::Delegate { region: dir.clone(), to: ServerId(1) });
+        root.input(Input::Tick);
+        let owed = root.recalled(session);
+        assert!(owed.iter().any(|it| it.file == file));
+        let works = |root: &mut World, secs: std::ops::Range<u64>| {
+            for number in secs {
+                root.now = root.now.after_ms(1_000);
+                let made = root.create(session, &ROOT, &format!("{number}"), FileKind::Regular, number);
+                assert_eq!(root.update(session, made), Ok(()));
+                root.input(Input::Tick);
+            }
+        };
+        works(&mut root, 10..30);
+        assert_eq!(root.delegated, []);
+        if releases {
+            let (boxes, fields): (Vec<_>, Vec<_>) = owed.into_iter().partition(|it| it.field.is_black_box());
+            let boxes = boxes.into_iter().map(|released| returning(released, false));
+            root.send_log(session, releasing(fields).into_iter().chain(boxes).collect(), false);
+            carry(&mut root, &mut other);
+            assert_eq!(root.delegated, [Ok(())]);
+            assert!(other.server.manages(&file));
+        } else {
+            works(&mut root, 30..71);
+            assert_eq!(root.delegated, [Err(DelegateError::InUse)]);
+            assert!(root.server.manages(&file));
+        }
+    }
+}
+
 /// Sessions and inodes of different servers have different numbers, and a file with a long
 /// identifier is at the server of its directory.
 #[test]

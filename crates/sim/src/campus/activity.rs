@@ -49,18 +49,15 @@ impl Activity {
         self.stayed.insert(region, now);
     }
 
-    /// Whether the rule lets the region go now. A region of which a part was handed over by itself
-    /// cannot go (`DelegateError::HasRegions`).
+    /// Whether the rule lets the region go now.
     pub fn may_go(&self, region: &FileId, now: u64, rule: &Balance) -> bool {
         let lately = |times: &BTreeMap<FileId, u64>| {
             times.get(region).is_some_and(|last| now - *last < rule.rests_s * 1_000_000)
         };
-        let has_parts = self.moved.range(region..).nth(usize::from(self.moved.contains_key(region)));
-        let has_parts = has_parts.is_some_and(|(other, _)| region.is_prefix_of(other));
         // A file that was made in a region after that had moved has not been handed over.
         let made = self.made.get(region).copied().unwrap_or_default();
         let had_it = |(moved, at): (&FileId, &u64)| moved.is_prefix_of(region) && *at >= made;
         let is_fixed = rule.once && self.moved.iter().any(had_it);
-        !has_parts && !is_fixed && !lately(&self.moved) && !lately(&self.stayed)
+        !is_fixed && !lately(&self.moved) && !lately(&self.stayed)
     }
 }

@@ -6,6 +6,11 @@
 //! the more loaded one. The paper's servers do so from twice the load on, and ours from one and a
 //! half times. So the most loaded server stays near one and a half times the mean.
 //!
+//! A directory with its files is often the least that can move: what is in it has no subtrees but
+//! single files. So a server with two such directories, and another one with one, may be left with
+//! nothing to hand over, though one has nearly twice the load of the other. Then the one hands a
+//! directory over, and takes a lighter subtree of the other for it.
+//!
 //! Small loads, subtrees with a small part of what is to move, and regions that moved lately stay.
 //! So regions do not move to and fro, and few cuts are made.
 
@@ -38,36 +43,73 @@ impl Default for Balance {
     }
 }
 
-/// The region that a server hands over to another. `mine` are its active files, and `theirs` is the
-/// other's number of them. `may_go` says whether a region may be handed over at all.
+/// The region that a server hands over to another, and the one that it takes for that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exchange {
+    pub gives: FileId,
+    pub takes: Option<FileId>,
+}
+
+/// The exchange of a server with another one, if their loads differ much. `mine` are its active
+/// files, and `theirs` the other's. `may_go` says whether one of its regions may be handed over at
+/// all, and `may_come` whether one of the other's may.
 pub(crate) fn chooses(
     rule: &Balance,
     mine: &[FileId],
-    theirs: usize,
+    theirs: &[FileId],
     may_go: impl Fn(&FileId) -> bool,
-) -> Option<FileId> {
-    if mine.len() < rule.least || 100 * mine.len() <= rule.more_percent * theirs {
+    may_come: impl Fn(&FileId) -> bool,
+) -> Option<Exchange> {
+    if mine.len() < rule.least || 100 * mine.len() <= rule.more_percent * theirs.len() {
         return None;
     }
     // After a transfer of half the difference both have the same load.
-    let most = (mine.len() - theirs).div_ceil(2);
+    let most = (mine.len() - theirs.len()).div_ceil(2);
+    let mine = subtrees(mine);
+    // Of equally loaded ones the outermost comes first, and so is the one that is taken.
+    let mut best: Option<(Exchange, usize)> = None;
+    for (region, load) in &mine {
+        let is_better = best.as_ref().is_none_or(|(_, so_far)| load > so_far);
+        if *load <= most && PART * load >= most && is_better && may_go(region) {
+            best = Some((Exchange { gives: region.clone(), takes: None }, *load));
+        }
+    }
+    if best.as_ref().is_some_and(|(_, load)| 2 * load >= most) {
+        return best.map(|(exchange, _)| exchange);
+    }
+    // Nothing has about the right load: a heavier one goes, and a lighter one may come for that.
+    // The other may be left with more, but the difference is at most half of what it was.
+    let off = |moves: usize| (moves.abs_diff(most), moves > most);
+    let mut best = best.map(|(exchange, load)| (exchange, off(load)));
+    let theirs = subtrees(theirs);
+    for (region, load) in mine.iter().filter(|(_, load)| **load > most) {
+        let lighter = theirs.iter().filter(|(_, other)| PART * **other >= most);
+        let all = std::iter::once((None, 0)).chain(lighter.map(|(it, other)| (Some(it), *other)));
+        for (takes, other) in all {
+            let moves = load.saturating_sub(other);
+            let is_of_use = 2 * moves <= 3 * most && PART * moves >= most;
+            let is_better = best.as_ref().is_none_or(|(_, so_far)| off(moves) < *so_far);
+            let is_apart = |it: &FileId| !it.is_prefix_of(region) && !region.is_prefix_of(it);
+            let comes = || takes.is_none_or(|it| is_apart(it) && may_come(it));
+            if is_of_use && is_better && comes() && may_go(region) {
+                best = Some((Exchange { gives: region.clone(), takes: takes.cloned() }, off(moves)));
+            }
+        }
+    }
+    best.map(|(exchange, _)| exchange)
+}
+
+/// All subtrees but the root's that these files are in, with the number of files in each.
+fn subtrees(files: &[FileId]) -> BTreeMap<FileId, usize> {
     let mut loads: BTreeMap<FileId, usize> = BTreeMap::new();
-    for file in mine {
+    for file in files {
         let mut at = Some(file.clone());
         while let Some(region) = at.filter(|region| *region != FileId::root()) {
             at = region.parent();
             *loads.entry(region).or_default() += 1;
         }
     }
-    // Of equally loaded ones the outermost comes first, and so is the one that is taken.
-    let mut best: Option<(FileId, usize)> = None;
-    for (region, load) in loads {
-        let is_better = best.as_ref().is_none_or(|(_, so_far)| load > *so_far);
-        if load <= most && PART * load >= most && is_better && may_go(&region) {
-            best = Some((region, load));
-        }
-    }
-    best.map(|(region, _)| region)
+    loads
 }
 
 #[cfg(test)]
@@ -84,27 +126,71 @@ mod tests {
         of(1, first).chain(of(2, second)).collect()
     }
 
+    /// So many files of another server, each in a directory of its own.
+    fn others(count: u64) -> Vec<FileId> {
+        (1..=count).map(|n| id(&[3, n, 1])).collect()
+    }
+
+    /// The region that is given to a server that may hand nothing over.
+    fn gives(
+        rule: &Balance,
+        mine: &[FileId],
+        theirs: u64,
+        may_go: impl Fn(&FileId) -> bool,
+    ) -> Option<FileId> {
+        let exchange = chooses(rule, mine, &others(theirs), may_go, |_| false)?;
+        assert_eq!(exchange.takes, None);
+        Some(exchange.gives)
+    }
+
     #[test]
     fn only_much_more_load_moves_anything() {
         let rule = Balance { more_percent: 200, ..Balance::default() };
-        assert_eq!(chooses(&rule, &tree(10, 10), 10, |_| true), None);
-        assert_eq!(chooses(&rule, &tree(10, 10), 9, |_| true), Some(id(&[1, 1])));
-        assert_eq!(chooses(&rule, &tree(10, 10), 0, |_| true), Some(id(&[1])));
-        assert_eq!(chooses(&rule, &tree(4, 3), 0, |_| true), None, "a small load stays");
+        assert_eq!(gives(&rule, &tree(10, 10), 10, |_| true), None);
+        assert_eq!(gives(&rule, &tree(10, 10), 9, |_| true), Some(id(&[1, 1])));
+        assert_eq!(gives(&rule, &tree(10, 10), 0, |_| true), Some(id(&[1])));
+        assert_eq!(gives(&rule, &tree(4, 3), 0, |_| true), None, "a small load stays");
+    }
+
+    /// Two directories of 100 files here, and there one of 80 beside 20 single ones.
+    #[test]
+    fn a_directory_goes_for_a_lighter_subtree_where_it_is_too_heavy_alone() {
+        let rule = Balance::default();
+        let mine = tree(100, 100);
+        let dir = |n: u64, files: u64| (1..=files).map(move |file| id(&[n, file]));
+        let theirs: Vec<FileId> = dir(4, 80).chain(dir(5, 20)).collect();
+        // Of 100 more, 50 are to move. Single files are too light.
+        let exchange = chooses(&rule, &mine, &theirs, |_| true, |_| true).unwrap();
+        assert_eq!(exchange, Exchange { gives: id(&[1]), takes: Some(id(&[4])) });
+        let exchange = chooses(&rule, &mine, &theirs, |_| true, |region| *region == id(&[5]));
+        assert_eq!(exchange, None, "then the other would have 180");
+        let may_not = |region: &FileId| *region != id(&[1]);
+        let exchange = chooses(&rule, &mine, &theirs, may_not, |_| true).unwrap();
+        assert_eq!(exchange, Exchange { gives: id(&[2]), takes: Some(id(&[4])) });
+        assert_eq!(chooses(&rule, &mine, &theirs, |_| true, |_| false), None);
+        // The pair that is nearest to half of the difference, if less than that or hardly more.
+        let theirs: Vec<FileId> = dir(4, 60).chain(dir(5, 40)).collect();
+        let exchange = chooses(&rule, &mine, &theirs, |_| true, |_| true).unwrap();
+        assert_eq!(exchange, Exchange { gives: id(&[1]), takes: Some(id(&[4])) });
+        let theirs: Vec<FileId> = dir(4, 60).chain(dir(5, 35)).collect();
+        let exchange = chooses(&rule, &mine, &theirs, |_| true, |_| true).unwrap();
+        assert_eq!(exchange, Exchange { gives: id(&[1]), takes: Some(id(&[5])) }, "65 of 105, not 40");
     }
 
     #[test]
     fn the_heaviest_subtree_moves_that_leaves_the_other_no_more_loaded() {
         let rule = Balance::default();
-        assert_eq!(chooses(&rule, &tree(20, 12), 0, |_| true), Some(id(&[2])));
-        assert_eq!(chooses(&rule, &tree(200, 120), 0, |region| *region != id(&[2])), None, "single files");
+        assert_eq!(gives(&rule, &tree(20, 12), 0, |_| true), Some(id(&[2])));
+        let first = |region: &FileId| *region != id(&[2]);
+        assert_eq!(gives(&rule, &tree(400, 120), 0, first), None, "single files");
+        assert_eq!(gives(&rule, &tree(200, 120), 0, first), Some(id(&[1])), "200 of 320, not 160");
         // A directory in a directory: the outermost of equally loaded ones.
         let nested: Vec<FileId> = (1..=8).map(|n| id(&[1, 5, n])).chain(tree(0, 20)).collect();
-        assert_eq!(chooses(&rule, &nested, 0, |_| true), Some(id(&[1])));
+        assert_eq!(gives(&rule, &nested, 0, |_| true), Some(id(&[1])));
     }
 
-    /// After every move the receiver has no more than the giver, and by exchanges of random pairs
-    /// every server comes within that load of every other.
+    /// After every move the receiver has hardly more than the giver, and by exchanges of random
+    /// pairs every server comes within that load of every other.
     #[test]
     fn exchanges_come_to_rest() {
         use rand_chacha::ChaCha12Rng;
@@ -123,12 +209,17 @@ mod tests {
                 if from == to {
                     continue;
                 }
-                if let Some(region) = chooses(&rule, &of[from], of[to].len(), |_| true) {
-                    let moves: Vec<FileId> =
-                        of[from].extract_if(.., |file| region.is_prefix_of(file)).collect();
-                    assert!(!moves.is_empty());
-                    of[to].extend(moves);
-                    assert!(of[to].len() <= of[from].len() + 1, "seed {seed}");
+                if let Some(exchange) = chooses(&rule, &of[from], &of[to], |_| true, |_| true) {
+                    let before = of[from].len() - of[to].len();
+                    let mut moves = |region: FileId, from: usize, to: usize| {
+                        let moves: Vec<FileId> =
+                            of[from].extract_if(.., |file| region.is_prefix_of(file)).collect();
+                        assert!(!moves.is_empty());
+                        of[to].extend(moves);
+                    };
+                    moves(exchange.gives, from, to);
+                    exchange.takes.into_iter().for_each(|region| moves(region, to, from));
+                    assert!(of[to].len() <= of[from].len() + before / 2 + 2, "seed {seed}");
                 }
             }
             let loads: Vec<usize> = of.iter().map(Vec::len).collect();

@@ -61,10 +61,13 @@ pub struct Counts {
     pub delegations: u64,
     /// Regions that were to be handed over, and stayed.
     pub stayed: u64,
-    /// The longest time that a message waited for a server and was handled, µs.
+    /// The longest time that a message waited for a server's processor and was handled, or for its
+    /// disk, µs.
     pub longest_us: u64,
-    /// The time that each server has spent on messages, µs.
+    /// The time that each server's processor has spent on messages, µs.
     pub busy_us: Vec<u64>,
+    /// The time that each server's disk has spent on flushes, µs.
+    pub disk_us: Vec<u64>,
     /// Loads over time.
     pub samples: Vec<Sample>,
     #[serde(skip)]
@@ -75,8 +78,9 @@ pub struct Counts {
 
 impl Counts {
     pub(super) fn of(machines: usize, servers: usize) -> Counts {
-        let (busy_us, handled, by_machine) = (vec![0; servers], vec![0; servers], vec![0; machines]);
-        Counts { busy_us, handled, by_machine, ..Counts::default() }
+        let of = |count: usize| vec![0; count];
+        let (busy_us, disk_us, handled, by_machine) = (of(servers), of(servers), of(servers), of(machines));
+        Counts { busy_us, disk_us, handled, by_machine, ..Counts::default() }
     }
 
     pub(super) fn operation(&mut self, machine: usize) {

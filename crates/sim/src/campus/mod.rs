@@ -2,7 +2,8 @@
 //!
 //! The shipped state machines run unchanged. Every message takes a random time of a few
 //! milliseconds, and messages of one wire keep their order. A server handles one message after the
-//! other, each for a stated time of its processor and its disk. Programs are futures, one step
+//! other, each for a stated time of its processor. Where a message rests on the server's log, it
+//! leaves after a flush, which takes the disk a stated time. Programs are futures, one step
 //! after the other ([`program_context`]). Servers hand regions over by a rule ([`balance`]), if
 //! there is one. Nothing fails here: `world` and `servers` have the faults, and a campus has the
 //! figures.
@@ -19,7 +20,7 @@ mod serving;
 use crate::host::Violation;
 use crate::host::server::{DirectoryHost, enrols};
 use activity::Activity;
-use balance::Balance;
+use balance::{Balance, Exchange};
 use client::Ticket;
 use counts::Counts;
 use directory::{FOUNDER, Input, Policy};
@@ -50,7 +51,8 @@ pub(crate) struct CampusSettings {
     pub latency_us: (u64, u64),
     /// The time of a server's processor for each message, µs.
     pub service_us: u64,
-    /// The time of a server's disk for each message of a machine that may change rows, µs.
+    /// The time of a server's disk for each flush of its log, µs. Flushes are done one after the
+    /// other, each for all that waits when it begins.
     pub disk_us: u64,
     /// The rule by which servers hand regions over.
     pub balance: Option<Balance>,
@@ -79,13 +81,24 @@ struct Serving {
     server: DirectoryHost,
     /// When the last message that has arrived will have been handled, µs.
     busy_until: u64,
-    /// When the disk will have done with the last message of a machine, µs.
-    disk_until: u64,
+    /// When the disk begins with the last flush, and when that will be done, µs.
+    flush: (u64, u64),
     /// Background work is to go on, and that is on its way.
     goes_on: bool,
     sessions: BTreeMap<SessionId, usize>,
     /// The region that is being handed over.
-    leaving: Option<FileId>,
+    leaving: Option<Leaving>,
+    /// Regions that the last server has given up for this one, and that have no server yet, as far
+    /// as is known; with the times at which these hand-overs began, µs.
+    coming: Vec<(FileId, u64)>,
+}
+
+/// A hand-over under way.
+struct Leaving {
+    exchange: Exchange,
+    to: usize,
+    /// When it began, µs.
+    since: u64,
 }
 
 /// The campus.
@@ -218,6 +231,7 @@ impl Campus {
             Event::Serves { server, from, input } => self.serves(server, from, input)?,
             Event::ServerTick { server } => {
                 self.serve(server, Input::Tick)?;
+                self.hand_overs_end(server)?;
                 self.events.after(TICK_US, Event::ServerTick { server });
             }
             Event::GoesOn { server } => {
@@ -275,7 +289,7 @@ impl Campus {
 
 impl Serving {
     fn of(server: DirectoryHost) -> Serving {
-        let (busy_until, disk_until, goes_on, sessions, leaving) = Default::default();
-        Serving { server, busy_until, disk_until, goes_on, sessions, leaving }
+        let (busy_until, flush, goes_on, sessions, leaving, coming) = Default::default();
+        Serving { server, busy_until, flush, goes_on, sessions, leaving, coming }
     }
 }

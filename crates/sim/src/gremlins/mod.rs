@@ -155,6 +155,20 @@ mod tests {
         assert!(outcome.counts.operations > 10_000, "{:?}", outcome.counts);
     }
 
+    /// Over any ten minutes, once servers have had time to share the load. The directories that are
+    /// too heavy to move alone are as many as the servers.
+    #[test]
+    fn no_server_has_more_than_one_and_a_half_times_the_mean_load() {
+        let basis = Run::basis(1, 2_700);
+        let counts = run(basis).unwrap().counts;
+        for window in counts.samples[counts.samples.len() / 3..].windows(10) {
+            let of = |server: usize| window.iter().map(|sample| sample.active[server]).sum::<u64>();
+            let loads: Vec<u64> = (0..usize::from(basis.servers)).map(of).collect();
+            let (all, most) = (loads.iter().sum::<u64>(), loads.iter().max().unwrap());
+            assert!(100 * most * u64::from(basis.servers) <= 150 * all, "{loads:?}");
+        }
+    }
+
     /// Without this, a run without a violation would say nothing.
     #[test]
     fn a_wrong_answer_ends_the_run() {
