@@ -38,8 +38,8 @@ pub enum Reply {
     /// cached.
     Opened { keep_pages: bool, uncached: bool },
     /// Clients of the front door may cache the content, and with `write` change it behind the
-    /// cache. The machine has so many handles on the file.
-    Covered { write: bool, handles: u64 },
+    /// cache. The machine has so many handles on the file, and its content was published so often.
+    Covered { write: bool, handles: u64, version: u64 },
     /// Content: the place of each part of the range. The host gathers the parts.
     Data(Vec<content::ReadPart>),
     /// The number of bytes taken.

@@ -51,6 +51,8 @@ pub struct Covered {
     pub write: bool,
     /// The number of handles that the machine has on the file.
     pub handles: u64,
+    /// How often content of the file was published; 0 for an extended attribute.
+    pub version: u64,
 }
 
 /// A page of a listing: see [`Reply::Listing`].
@@ -188,7 +190,7 @@ shapes! {
     opened: Reply::Opened { keep_pages, uncached } => OpenedHandle { keep_pages, uncached }, OpenedHandle;
     written: Reply::Written(bytes) => bytes, u32;
     offset: Reply::Offset(offset) => offset, u64;
-    covered: Reply::Covered { write, handles } => Covered { write, handles }, Covered;
+    covered: Reply::Covered { write, handles, version } => Covered { write, handles, version }, Covered;
     listing: Reply::Listing { entries, upto, end } => Listing { entries, upto, end }, Listing;
     lock: Reply::Lock(conflict) => conflict, Option<Conflict>;
     space: Reply::Space { total, free, files } => FreeSpace { total, free, files }, FreeSpace;

@@ -181,6 +181,10 @@ pub enum ShareCommand {
         /// Refuse clients that do not encrypt.
         #[arg(long)]
         encrypt: bool,
+        /// Let opens outlive this machine's process: clients that ask for that (SMB 3) find them
+        /// again after a restart. Each change through them is durable before it is answered.
+        #[arg(long)]
+        continuous: bool,
         #[command(flatten)]
         place: DataPlace,
     },
@@ -199,9 +203,10 @@ impl ShareCommand {
     /// Changes or prints the shares.
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
-            ShareCommand::Add { name, path, read_only, encrypt, place } => {
+            ShareCommand::Add { name, path, read_only, encrypt, continuous, place } => {
                 let data = place.find()?;
-                let share = Share { name, path: shared_directory(&data, path)?, read_only, encrypt };
+                let path = shared_directory(&data, path)?;
+                let share = Share { name, path, read_only, encrypt, continuous };
                 add_share(&data, share.clone())?;
                 Answer::told(&share, format!("{} is shared as {}", share.path, share.name))
             }
@@ -209,9 +214,16 @@ impl ShareCommand {
                 let all = shares(&place.find()?)?;
                 let flag = |is: bool| if is { "yes" } else { "no" }.to_owned();
                 let row = |share: &Share| {
-                    [share.name.clone(), share.path.clone(), flag(share.read_only), flag(share.encrypt)]
+                    [
+                        share.name.clone(),
+                        share.path.clone(),
+                        flag(share.read_only),
+                        flag(share.encrypt),
+                        flag(share.continuous),
+                    ]
                 };
-                let words = table(["NAME", "PATH", "READ-ONLY", "ENCRYPT"], all.iter().map(row));
+                let columns = ["NAME", "PATH", "READ-ONLY", "ENCRYPT", "CONTINUOUS"];
+                let words = table(columns, all.iter().map(row));
                 Answer::told(&all, words)
             }
             ShareCommand::Remove { name, place } => {

@@ -3,7 +3,7 @@
 
 use crate::alarm::Alarm;
 use crate::table::Table;
-use crate::{BreakSink, Store};
+use crate::{BreakSink, Open, Store};
 use lease::caching::{
     AcknowledgeError, Break, CachingState, ClientGuid, LeaseHolder, LeaseId, LeaseKey, ObjectId, OpenId,
 };
@@ -11,8 +11,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 /// An acknowledgment that the store has taken. The caller sends its answer, and drops this then:
-/// the next break of the lease goes out with that.
-#[must_use = "the answer to the acknowledgment goes out before this is dropped"]
+/// the next break of the lease goes out with that. So does the one of an open that has come back.
+#[must_use = "the answer goes out before this is dropped"]
 pub struct Acknowledged {
     /// The state that the holder has now, for the answer.
     pub state: CachingState,
@@ -28,6 +28,16 @@ impl Drop for Acknowledged {
             table.send(self.object, now, next);
             table.settle(self.object, now);
         });
+    }
+}
+
+impl Open {
+    /// Has a break of its lease or oplock go out again that waits for an acknowledgment: the client
+    /// was away. The caller sends the answer to the reconnect, and drops this then.
+    pub fn breaks_again(&self) -> Option<Acknowledged> {
+        let (holder, object) = (self.parts.holder?, self.object());
+        let told = self.store().with(|table, _| table.objects.get(&object)?.caching.told(holder))?;
+        Some(Acknowledged { state: told.from, store: Arc::clone(self.store()), object, next: vec![told] })
     }
 }
 

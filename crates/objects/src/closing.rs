@@ -3,7 +3,7 @@
 use crate::counted::CountedHandle;
 use crate::open::lock_owner;
 use crate::table::Deleting;
-use crate::{CreateOptions, Info, Open, OpenId, Store, StoreError};
+use crate::{Info, Open, OpenId, Store, StoreError};
 use client::call;
 use ident::FileId;
 use lease::caching::{Act, Actor, ObjectId};
@@ -15,9 +15,15 @@ impl Open {
     /// its last open. With `query` the answer has the object as it was left.
     pub async fn close(&self, query: bool) -> Result<Option<Info>, StoreError> {
         let info = if query { Some(self.info().await?) } else { None };
-        let Some(closing) = self.begin_close() else { return Err(StoreError::Closed) };
+        self.state.lock().spares = false;
+        if self.end().await { Ok(info) } else { Err(StoreError::Closed) }
+    }
+
+    /// Ends the open. Returns false if it is closed already.
+    pub(crate) async fn end(&self) -> bool {
+        let Some(closing) = self.begin_close() else { return false };
         closing.finish(self).await;
-        Ok(info)
+        true
     }
 
     /// Takes what the end of the open needs. Nothing, if it is closed already.
@@ -48,7 +54,7 @@ impl Closing {
     async fn finish(mut self, open: &Open) {
         let store = Arc::clone(&self.store);
         self.unlock();
-        if open.options().has(CreateOptions::DELETE_ON_CLOSE) && !open.is_stream() {
+        if open.deletes_on_close() {
             // The close goes on, whatever the holders of HANDLE say.
             store.act_done(self.object, Act::Dispose, Actor::Open(self.open));
             if let Ok(Some(link)) = open.dispose(true).await {
@@ -169,8 +175,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         let Some(mut closing) = self.begin_close() else { return };
         closing.unlock();
-        let deletes = self.options().has(CreateOptions::DELETE_ON_CLOSE) && !self.is_stream();
-        if let Some(link) = self.name().filter(|_| deletes)
+        if let Some(link) = self.name().filter(|_| self.deletes_on_close())
             && let Some(handle) = closing.handle.take()
         {
             // The handle is closed when the client has answered.

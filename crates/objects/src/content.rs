@@ -82,7 +82,7 @@ impl Open {
         Ok(())
     }
 
-    async fn sync(&self) -> Result<(), StoreError> {
+    pub(crate) async fn sync(&self) -> Result<(), StoreError> {
         let call = call::Sync { file: self.file().clone() };
         Ok(self.store().service.ask(&self.parts.who, call).await?)
     }

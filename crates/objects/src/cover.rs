@@ -118,8 +118,8 @@ impl Store {
     ) -> (CachingState, Option<u64>) {
         let call = call::Cover { file: file.clone(), write, empties, xattr: None };
         match self.service.ask(&Cred::default(), call).await {
-            Ok(Covered { write: true, handles }) => (CachingState::RWH, Some(handles)),
-            Ok(Covered { write: false, handles }) => (CachingState::RH, Some(handles)),
+            Ok(Covered { write: true, handles, .. }) => (CachingState::RWH, Some(handles)),
+            Ok(Covered { write: false, handles, .. }) => (CachingState::RH, Some(handles)),
             Err(_) => (CachingState::NONE, None),
         }
     }

@@ -29,6 +29,9 @@ pub enum StoreError {
     /// STATUS_NOT_A_DIRECTORY.
     #[error("the name is a file's, and a directory is wanted")]
     NotDirectory,
+    /// STATUS_NOT_A_REPARSE_POINT.
+    #[error("the file is no symbolic link")]
+    NotLink,
     /// STATUS_DIRECTORY_NOT_EMPTY.
     #[error("the directory has children")]
     NotEmpty,
@@ -38,6 +41,9 @@ pub enum StoreError {
     /// STATUS_SHARING_VIOLATION.
     #[error("another open excludes this one, or the other way round")]
     SharingViolation,
+    /// STATUS_FILE_NOT_AVAILABLE: a client that has the file open is away, and is waited for.
+    #[error("a client has the file open that has lost its connection; try again when it is back")]
+    NotAvailable,
     /// STATUS_DELETE_PENDING.
     #[error("the file is about to be deleted")]
     DeletePending,

@@ -19,6 +19,7 @@ mod cover;
 mod cursor;
 mod dos;
 mod error;
+mod links;
 mod listed;
 mod listing;
 mod locking;
@@ -28,6 +29,7 @@ mod opening;
 mod path;
 mod pattern;
 mod permission;
+mod persisting;
 mod ranges;
 mod renaming;
 mod replacing;
@@ -52,9 +54,11 @@ pub use lease::caching::{
     AccessMask, AcknowledgeError, Break, CachingState, ClientGuid, LeaseHolder, LeaseId, LeaseKey,
     LeaseVersion, OpenId, Sharing,
 };
+pub use links::{LinkOnPath, link_target, link_text};
 pub use open::Open;
 pub use opening::Opened;
 pub use path::ObjectPath;
+pub use persisting::KeptOpen;
 pub use request::{
     BasicChange, BreakSink, ByteRange, Caching, Change, CreateAction, CreateDisposition, CreateOptions,
     Deletion, DosAttributes, Granted, Info, ListedEntry, Listing, OpenRequest, Posix, Root, StreamInfo,

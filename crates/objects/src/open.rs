@@ -3,7 +3,7 @@
 
 use crate::counted::CountedHandle;
 use crate::cursor::Cursor;
-use crate::{AccessMask, CreateOptions, Granted, OpenId, Root, Store, StoreError};
+use crate::{AccessMask, CreateOptions, Granted, OpenId, Root, Sharing, Store, StoreError};
 use file_service::FileCall;
 use ident::FileId;
 use lease::caching::{ClientGuid, Grant, LeaseHolder, LeaseKey, ObjectId};
@@ -27,6 +27,7 @@ pub(crate) struct OpenParts {
     pub(crate) who: Cred,
     pub(crate) root: Root,
     pub(crate) access: AccessMask,
+    pub(crate) sharing: Sharing,
     pub(crate) options: CreateOptions,
     pub(crate) kind: FileKind,
     pub(crate) number: u64,
@@ -42,6 +43,8 @@ pub(crate) struct OpenState {
     /// It has written what no listing needs to show yet.
     pub(crate) wrote: bool,
     pub(crate) cursor: Cursor,
+    /// Its end deletes nothing: the open goes on, elsewhere or after a restart.
+    pub(crate) spares: bool,
     /// The times that the open's own acts do not move.
     pub(crate) written: Option<Timestamp>,
     pub(crate) accessed: bool,
@@ -133,6 +136,11 @@ impl Open {
                 open.client = client;
             }
         });
+    }
+
+    /// Whether its end deletes the file, or the name that it was opened by.
+    pub(crate) fn deletes_on_close(&self) -> bool {
+        self.options().has(CreateOptions::DELETE_ON_CLOSE) && !self.is_stream() && !self.state.lock().spares
     }
 
     pub(crate) fn store(&self) -> &Arc<Store> {

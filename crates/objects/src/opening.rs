@@ -245,7 +245,7 @@ impl Store {
         }))
     }
 
-    fn opened(
+    pub(crate) fn opened(
         self: &Arc<Self>,
         who: &Cred,
         root: &Root,
@@ -265,6 +265,7 @@ impl Store {
                 who: who.clone(),
                 root: root.clone(),
                 access,
+                sharing: request.sharing,
                 options: request.options,
                 kind: entry.kind,
                 number: entry.ino,
@@ -277,7 +278,7 @@ impl Store {
     }
 }
 
-fn key_of(entry: &Entry, path: &ObjectPath) -> ObjectKey {
+pub(crate) fn key_of(entry: &Entry, path: &ObjectPath) -> ObjectKey {
     ObjectKey { file: entry.file.clone(), stream: path.stream.as_deref().map(crate::streams::folded) }
 }
 

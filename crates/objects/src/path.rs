@@ -53,6 +53,25 @@ impl ObjectPath {
         Ok(ObjectPath { components, is_content: has_stream && stream.is_none(), stream })
     }
 
+    /// Returns the path as text, which [`ObjectPath::parse`] reads.
+    pub fn text(&self, is_posix: bool) -> String {
+        let names = self.components.iter().filter_map(|label| name_of(label, is_posix));
+        let path = names.collect::<Vec<String>>().join("\\");
+        match &self.stream {
+            Some(stream) => format!("{path}:{stream}"),
+            None if self.is_content => format!("{path}::$DATA"),
+            None => path,
+        }
+    }
+
+    /// Returns the text of the last `left` components, each behind its separator, and the stream.
+    pub fn behind(&self, left: usize, is_posix: bool) -> String {
+        let from = self.components.len().saturating_sub(left);
+        let components = self.components[from..].to_vec();
+        let text = ObjectPath { components, ..self.clone() }.text(is_posix);
+        if left > 0 { format!("\\{text}") } else { text }
+    }
+
     /// Whether it names the root of the share, or a stream of it.
     pub fn is_root(&self) -> bool {
         self.components.is_empty()
@@ -93,7 +112,7 @@ fn label_of(name: &str, is_posix: bool) -> Result<Label, StoreError> {
     }
 }
 
-fn from_private(c: char) -> char {
+pub(crate) fn from_private(c: char) -> char {
     let plain = u32::from(c).checked_sub(PRIVATE).and_then(char::from_u32);
     plain.filter(|plain| *plain != '/' && *plain != '\0' && needs_private(*plain)).unwrap_or(c)
 }
@@ -168,6 +187,7 @@ mod tests {
         #[test]
         fn every_text_is_refused_or_comes_back(text in "\\PC{0,20}|[a-c.:\\\\ *]{0,12}") {
             if let Ok(path) = ObjectPath::parse(&text, false) {
+                prop_assert_eq!(&ObjectPath::parse(&path.text(false), false).unwrap(), &path);
                 for label in &path.components {
                     let name = name_of(label, false).unwrap();
                     prop_assert_eq!(label_of(&name, false), Ok(label.clone()));

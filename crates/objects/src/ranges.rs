@@ -72,6 +72,11 @@ impl ByteLocks {
         Ok(self.0.remove(at))
     }
 
+    /// The locks of an open, oldest first.
+    pub(crate) fn of(&self, open: OpenId) -> impl Iterator<Item = &ByteLock> {
+        self.0.iter().filter(move |lock| lock.open == open)
+    }
+
     /// Unlocks everything of an open. Returns whether there was anything.
     pub(crate) fn unlock_all(&mut self, open: OpenId) -> bool {
         let before = self.0.len();

@@ -99,7 +99,7 @@ impl Store {
     }
 
     /// Walks a path. Symbolic links are followed within the share, and the last component's only
-    /// with `follow`.
+    /// with `follow`. A link that leads nowhere there is its client's to follow.
     pub(crate) async fn resolve(
         &self,
         who: &Cred,
@@ -111,7 +111,7 @@ impl Store {
             Place { above: Vec::new(), labels: Vec::new(), path: Vec::new(), link: None, found: None };
         let mut dir = root.dir.clone();
         let mut left: VecDeque<PathStep> = path.components.iter().cloned().map(PathStep::Down).collect();
-        let mut links = 0;
+        let (mut links, mut is_target) = (0, false);
         while let Some(step) = left.pop_front() {
             let label = match step {
                 PathStep::Up => {
@@ -131,6 +131,7 @@ impl Store {
             match &found {
                 Some((entry, _)) if entry.kind == FileKind::Symlink && (follow || !is_last) => {
                     links += 1;
+                    is_target |= is_last;
                     if links > LINKS_MAX {
                         return Err(StoreError::StoppedOnLink);
                     }
@@ -139,6 +140,7 @@ impl Store {
                     continue;
                 }
                 Some((entry, _)) if !is_last && entry.kind == FileKind::Directory => {}
+                _ if !is_last && is_target => return Err(StoreError::StoppedOnLink),
                 _ if !is_last => return Err(StoreError::PathNotFound),
                 _ => {}
             }
@@ -147,6 +149,9 @@ impl Store {
             place.path.push(name);
             place.labels.push(label.clone());
             if is_last {
+                if is_target && found.is_none() {
+                    return Err(StoreError::StoppedOnLink);
+                }
                 place.above.push(dir.clone());
                 place.link = Some(Link { dir, label });
                 place.found = found;

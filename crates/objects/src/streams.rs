@@ -298,12 +298,6 @@ impl Open {
         let value = (!value.is_empty()).then(|| value.to_vec());
         self.set_xattr(label.as_bytes(), value).await
     }
-
-    /// The target of a symbolic link that was opened itself (FILE_OPEN_REPARSE_POINT).
-    pub async fn link_target(&self) -> Result<Vec<u8>, StoreError> {
-        let call = call::ReadLink { file: self.file().clone() };
-        Ok(self.store().service.ask(&self.parts.who, call).await?)
-    }
 }
 
 /// The length of a stream, which has to fit into an attribute.

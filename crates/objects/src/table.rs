@@ -51,6 +51,8 @@ pub(crate) struct KnownObject {
     pub(crate) deleting: Option<Deleting>,
     /// Bytes set aside.
     pub(crate) allocation: u64,
+    /// Persistent opens whose clients are away. Nobody else opens the object meanwhile.
+    pub(crate) away: BTreeSet<OpenId>,
 }
 
 /// A deletion disposition.
@@ -113,6 +115,11 @@ impl Table {
         self.last
     }
 
+    /// Keeps this number for an open of before a restart. No open under way has it.
+    pub(crate) fn reserve(&mut self, open: OpenId) {
+        self.last = self.last.max(open.0);
+    }
+
     /// The object, if anybody has it open.
     pub(crate) fn id(&self, key: &ObjectKey) -> Option<ObjectId> {
         self.ids.get(key).copied()
@@ -135,6 +142,7 @@ impl Table {
             pins: 0,
             deleting: None,
             allocation: 0,
+            away: BTreeSet::new(),
         };
         self.ids.insert(key.clone(), id);
         self.objects.insert(id, known);
@@ -370,6 +378,9 @@ impl Table {
             if ended.is_some() || !is_left {
                 self.clients.unbind(lease, object);
             }
+        }
+        if let Some(known) = self.objects.get_mut(&object) {
+            known.away.remove(&open);
         }
         if let Some(known) = self.objects.get_mut(&object).filter(|known| !known.caching.is_open()) {
             known.allocation = 0;

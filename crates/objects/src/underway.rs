@@ -155,12 +155,32 @@ impl Store {
         request: &OpenRequest,
         key: &ObjectKey,
         is_directory: bool,
+        named: (&Place, Option<&String>),
+    ) -> Result<UnderwayOpen, StoreError> {
+        let open = self.with(|table, _| {
+            // A client that is away is waited for, whatever the open would break (MS-SMB2
+            // §3.3.5.9).
+            let known = table.id(key).and_then(|id| table.objects.get(&id));
+            if known.is_some_and(|known| !known.away.is_empty()) {
+                return Err(StoreError::NotAvailable);
+            }
+            Ok(OpenId(table.number()))
+        })?;
+        self.begin_as(open, request, key, is_directory, named)
+    }
+
+    /// The same, with the number that the open is to have.
+    pub(crate) fn begin_as(
+        self: &Arc<Self>,
+        open: OpenId,
+        request: &OpenRequest,
+        key: &ObjectKey,
+        is_directory: bool,
         (place, stream): (&Place, Option<&String>),
     ) -> Result<UnderwayOpen, StoreError> {
         let path = place.path.clone();
         self.with(|table, _| {
             let object = table.id_or_new(key, is_directory);
-            let open = OpenId(table.number());
             let holder = request.holder(open);
             if let Some(LeaseHolder::Lease(lease)) = holder
                 && table.clients.bind(lease, object).is_err()

@@ -67,6 +67,9 @@ pub struct Share {
     pub read_only: bool,
     /// Messages must be encrypted.
     pub encrypt: bool,
+    /// Clients get persistent handles: their opens outlive the server.
+    #[serde(default)]
+    pub continuous: bool,
 }
 
 /// A failure to read or change users or shares.

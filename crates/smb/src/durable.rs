@@ -3,7 +3,7 @@
 //! An open is durable if its client asks for that and its lease or oplock has HANDLE caching. When
 //! the connection is lost, the open waits for its client, for a time. It goes as soon as somebody
 //! else needs what it caches: nobody could be asked. A resilient open stays, and loses what it
-//! caches.
+//! caches. A persistent open stays, too, and its break waits for the client ([`crate::records`]).
 
 use crate::wire::contexts::CreateContexts;
 use crate::wire::{NtStatus, Reader};
@@ -17,6 +17,9 @@ const LEAST: Duration = Duration::from_secs(1);
 /// The longest time that a client gets.
 const LONGEST: Duration = Duration::from_secs(300);
 
+/// SMB2_DHANDLE_FLAG_PERSISTENT.
+pub(crate) const PERSISTENT: u32 = 2;
+
 /// The request that makes an open durable.
 #[derive(Clone, Debug)]
 pub(crate) struct Durable {
@@ -28,12 +31,21 @@ pub(crate) struct Durable {
     pub(crate) user: String,
     /// It waits whatever it caches.
     pub(crate) is_resilient: bool,
+    /// It outlives the server, too, and waits whatever it caches.
+    pub(crate) is_persistent: bool,
 }
 
 impl Durable {
-    /// Returns what a request asks for, if the open may be durable.
-    pub(crate) fn granted(contexts: &CreateContexts, open: &Open, user: &str) -> Option<Durable> {
-        if open.is_directory() || !has_handle(open) {
+    /// Returns what a request asks for, if the open may be durable. On a share that is continuously
+    /// available it may be persistent.
+    pub(crate) fn granted(
+        contexts: &CreateContexts,
+        open: &Open,
+        user: &str,
+        is_continuous: bool,
+    ) -> Option<Durable> {
+        let is_persistent = is_continuous && contexts.durable_v2.is_some_and(|v2| v2.flags & PERSISTENT != 0);
+        if open.is_directory() || !(is_persistent || has_handle(open)) {
             return None;
         }
         let (timeout, create_guid) = match &contexts.durable_v2 {
@@ -44,11 +56,13 @@ impl Durable {
             None if contexts.durable => (USUAL, None),
             None => return None,
         };
-        Some(Durable { timeout, create_guid, user: user.to_owned(), is_resilient: false })
+        let user = user.to_owned();
+        Some(Durable { timeout, create_guid, user, is_resilient: false, is_persistent })
     }
 
-    /// Parses NETWORK_RESILIENCY_REQUEST (MS-SMB2 §2.2.31.3) of a user.
-    pub(crate) fn resilient(input: &[u8], user: &str) -> Result<Durable, NtStatus> {
+    /// Parses NETWORK_RESILIENCY_REQUEST (MS-SMB2 §2.2.31.3) of a user, for an open that was
+    /// durable in this way before.
+    pub(crate) fn resilient(input: &[u8], user: &str, before: Option<&Durable>) -> Result<Durable, NtStatus> {
         let mut reader = Reader::new(input);
         let (timeout_ms, _reserved) = (reader.u32()?, reader.u32()?);
         let timeout = match Duration::from_millis(u64::from(timeout_ms)) {
@@ -56,12 +70,14 @@ impl Durable {
             asked if asked > LONGEST => return Err(NtStatus::INVALID_PARAMETER),
             asked => asked.max(LEAST),
         };
-        Ok(Durable { timeout, create_guid: None, user: user.to_owned(), is_resilient: true })
+        let create_guid = before.and_then(|before| before.create_guid);
+        let is_persistent = before.is_some_and(|before| before.is_persistent);
+        Ok(Durable { timeout, create_guid, user: user.to_owned(), is_resilient: true, is_persistent })
     }
 
     /// Returns whether the open waits for its client.
     pub(crate) fn keeps(&self, open: &Open) -> bool {
-        self.is_resilient || has_handle(open)
+        self.is_resilient || self.is_persistent || has_handle(open)
     }
 }
 
@@ -86,12 +102,25 @@ mod tests {
     fn a_resilient_open_waits_as_long_as_its_client_says() {
         let asks = |timeout_ms: u32| {
             let input = [timeout_ms.to_le_bytes(), [0; 4]].concat();
-            Durable::resilient(&input, "anna").map(|durable| (durable.timeout, durable.is_resilient))
+            Durable::resilient(&input, "anna", None).map(|durable| (durable.timeout, durable.is_resilient))
         };
         assert_eq!(asks(1500), Ok((Duration::from_millis(1500), true)));
         assert_eq!(asks(100), Ok((LEAST, true)));
         assert_eq!(asks(0), Ok((USUAL, true)));
         assert_eq!(asks(300_001), Err(NtStatus::INVALID_PARAMETER));
-        assert_eq!(Durable::resilient(&[0; 7], "anna").err(), Some(NtStatus::INVALID_PARAMETER), "too short");
+        let before = Durable {
+            timeout: LONGEST,
+            create_guid: Some([7; 16]),
+            user: "anna".into(),
+            is_resilient: false,
+            is_persistent: true,
+        };
+        let after = Durable::resilient(&[0; 8], "anna", Some(&before)).unwrap();
+        assert_eq!((after.create_guid, after.is_persistent, after.timeout), (Some([7; 16]), true, USUAL));
+        assert_eq!(
+            Durable::resilient(&[0; 7], "anna", None).err(),
+            Some(NtStatus::INVALID_PARAMETER),
+            "too short"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! An open of a session.
 
 use crate::durable::Durable;
+use crate::records::KeptRecord;
 use crate::replay::KnownCreate;
 use crate::rpc::Pipe;
 use crate::sequence::ChannelSequence;
@@ -22,6 +23,8 @@ pub(crate) struct Handle {
     pub(crate) path: ObjectPath,
     /// The open outlives its connection.
     pub(crate) durable: Mutex<Option<Durable>>,
+    /// Its record in the data directory, if it is persistent.
+    pub(crate) record: tokio::sync::Mutex<KeptRecord>,
     /// The create that made it, if that may be sent again, and what it did.
     pub(crate) create: Mutex<Option<KnownCreate>>,
     pub(crate) action: CreateAction,
@@ -71,6 +74,7 @@ impl Handle {
             kind,
             path: ObjectPath::default(),
             durable: Mutex::new(None),
+            record: tokio::sync::Mutex::default(),
             create: Mutex::new(None),
             action: CreateAction::Opened,
             is_used: AtomicBool::new(false),
@@ -103,5 +107,6 @@ pub(crate) async fn close_all(handles: Vec<Arc<Handle>>) {
         {
             tracing::debug!(%error, "an open could not be closed in order");
         }
+        handle.forget().await;
     }
 }

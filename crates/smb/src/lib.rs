@@ -24,6 +24,7 @@ mod listen;
 mod mechanisms;
 mod negotiated;
 mod outbox;
+mod records;
 mod refusal;
 mod replay;
 mod report;

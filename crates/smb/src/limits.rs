@@ -42,6 +42,8 @@ pub const SIGN_EVERY: Duration = Duration::from_secs(30);
 pub const SILENCE: Duration = Duration::from_secs(120);
 /// How long a connection may be without a session.
 pub const EARLY_TIME: Duration = Duration::from_secs(30);
+/// How long the start takes at most to open again what was open persistently.
+pub const RESTORED_WITHIN: Duration = Duration::from_secs(30);
 /// The delay of the answer to a failed logon.
 pub const FAILED_LOGON_DELAY: Duration = Duration::from_secs(1);
 /// The failed logons after which a connection is closed that has no session.

@@ -1,9 +1,10 @@
 //! Listening, and the frames of the direct TCP transport (MS-SMB2 §2.1).
 
 use crate::connection::Connection;
-use crate::keeping::give_up;
-use crate::limits::{CONNECTIONS_MAX, EARLY_TIME, SIGN_EVERY, SILENCE};
+use crate::keeping::{end_after, give_up};
+use crate::limits::{CONNECTIONS_MAX, EARLY_TIME, RESTORED_WITHIN, SIGN_EVERY, SILENCE};
 use crate::outbox::Outbox;
+use crate::records::restore;
 use crate::server::Server;
 use bytes::{Buf, BufMut};
 use std::io::{self, ErrorKind};
@@ -37,6 +38,12 @@ impl Listening {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
+        // Before any client can take what others had open.
+        Builder::new_current_thread().enable_all().build()?.block_on(async {
+            if tokio::time::timeout(RESTORED_WITHIN, restore(&server)).await.is_err() {
+                tracing::error!("persistent opens are lost: the cluster does not answer");
+            }
+        });
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
         let mut listening = Listening { address, stops: Vec::new(), threads: Vec::new() };
         for _ in 0..count {
@@ -80,6 +87,12 @@ fn run(
         let listener = TcpListener::from_std(listener)?;
         tokio::pin!(stopped);
         if let Some(mut unheard_of) = server.unheard_of.lock().take() {
+            // These were open before the restart. Their clients have their time from now on.
+            let waiting = server.durables.lock().values().cloned().collect::<Vec<_>>();
+            for handle in waiting {
+                let timeout = handle.durable.lock().as_ref().map(|durable| durable.timeout);
+                end_after(&server, handle, timeout.unwrap_or_default());
+            }
             let server = server.clone();
             tokio::spawn(async move {
                 while let Some(holder) = unheard_of.recv().await {

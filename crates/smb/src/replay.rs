@@ -42,6 +42,16 @@ pub(crate) enum Begun {
     Replayed(Arc<Handle>),
 }
 
+impl Begun {
+    /// Returns the place of a new create.
+    pub(crate) fn into_new(self) -> Option<KnownCreate> {
+        match self {
+            Begun::New(create) => Some(create),
+            Begun::Replayed(_) => None,
+        }
+    }
+}
+
 impl Creates {
     /// Begins a create, or finds the one that it repeats.
     pub(crate) fn begin(self: &Arc<Self>, id: CreateId, is_replay: bool) -> Result<Begun, NtStatus> {

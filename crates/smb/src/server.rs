@@ -6,6 +6,7 @@ use crate::client::Client;
 use crate::handle::Handle;
 use crate::limits::EARLY_CONNECTIONS;
 use crate::mechanisms::Mechanisms;
+use crate::records::Records;
 use crate::replay::Creates;
 use crate::report::ServerReport;
 use crate::session::Session;
@@ -33,6 +34,8 @@ pub struct Server {
     /// Opens that wait for their clients, by number.
     pub(crate) durables: Mutex<BTreeMap<u64, Arc<Handle>>>,
     pub(crate) creates: Arc<Creates>,
+    /// The records of persistent opens.
+    pub(crate) records: Arc<Records>,
     unheard: mpsc::UnboundedSender<LeaseHolder>,
     /// Breaks that no connection could be told of. The thread that takes it closes the opens.
     pub(crate) unheard_of: Mutex<Option<mpsc::UnboundedReceiver<LeaseHolder>>>,
@@ -59,6 +62,7 @@ impl Server {
         os::fill_random(&mut first)?;
         Ok(Arc::new(Server {
             store,
+            records: Arc::new(Records::new(&data)),
             accounts: Accounts::new(data),
             mechanisms,
             replays: Replays::default(),

@@ -5,11 +5,13 @@ use crate::keys::{ChannelKey, EncryptionKeys};
 use crate::limits::{CHANNELS_MAX, OPENS_MAX, TREES_MAX};
 use crate::negotiated::Negotiated;
 use crate::report::SessionReport;
+use crate::server::Server;
 use crate::tree::{Tree, TreeKind};
 use crate::wire::NtStatus;
 use crate::wire::bodies::FileId;
 use crate::wire::negotiate::Dialect;
 use namespace::Cred;
+use objects::Granted;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -152,6 +154,19 @@ impl Session {
 
     pub(crate) fn remove(&self, file: FileId) -> Option<Arc<Handle>> {
         self.opens.lock().remove(&file)
+    }
+
+    /// Notes what became of the lease of this key, or of the oplocks, of its persistent opens.
+    pub(crate) async fn note_caching(&self, server: &Server, key: Option<[u8; 16]>) {
+        let is_held = |handle: &&Arc<Handle>| match handle.object().map(|open| open.granted()) {
+            Ok(Granted::Lease { key: held, .. }) => key == Some(held.bytes()),
+            Ok(Granted::Oplock(_) | Granted::Nothing) => key.is_none(),
+            Err(_) => false,
+        };
+        let opens = self.opens.lock().values().filter(is_held).cloned().collect::<Vec<Arc<Handle>>>();
+        for handle in opens {
+            handle.note_caching(server).await;
+        }
     }
 
     pub(crate) fn report(&self) -> SessionReport {

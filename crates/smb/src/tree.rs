@@ -27,4 +27,9 @@ impl Tree {
     pub(crate) fn encrypts(&self) -> bool {
         matches!(&self.kind, TreeKind::Disk { share, .. } if share.encrypt)
     }
+
+    /// Returns whether opens of the share may be persistent (TreeConnect.Share.IsCA).
+    pub(crate) fn is_continuous(&self) -> bool {
+        matches!(&self.kind, TreeKind::Disk { share, .. } if share.continuous)
+    }
 }

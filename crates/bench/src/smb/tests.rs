@@ -13,7 +13,8 @@ fn served(what: impl FnOnce(std::net::SocketAddr)) {
     let dir = tempfile::tempdir().unwrap();
     let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
     add_user(dir.path(), User::new(USER, Some(PASSWORD), 0, 0, Vec::new())).unwrap();
-    let share = Share { name: SHARE.into(), path: "/".into(), read_only: false, encrypt: false };
+    let share =
+        Share { name: SHARE.into(), path: "/".into(), read_only: false, encrypt: false, continuous: false };
     add_share(dir.path(), share).unwrap();
     let ntlm = Mechanisms::default();
     let server = Server::new(machine.store().clone(), dir.path().to_path_buf(), "box", ntlm).unwrap();

@@ -153,7 +153,7 @@ impl Client {
         }
         let write = write && (self.is_alone_with(file) || has_written);
         let kind = if write { Kind::Write } else { Kind::Read };
-        self.content(file, kind)?;
+        let version = self.content(file, kind)?.head().version;
         if !self.files.holds(file, &Field::Locks, kind) {
             let operation =
                 Operation::Access(operation::Access { file: file.clone(), mask: 0, cred: Cred::default() });
@@ -162,7 +162,7 @@ impl Client {
         }
         self.covered.insert(file, |file| self.files.get(file).is_some());
         let handles = self.files.get(file).and_then(|known| known.handles.as_ref());
-        Ok(Reply::Covered { write, handles: handles.map_or(0, |handles| handles.count()) })
+        Ok(Reply::Covered { write, handles: handles.map_or(0, |handles| handles.count()), version })
     }
 
     /// Asks whether other machines have the file open to read, write or delete: for one mode after
@@ -211,7 +211,7 @@ impl Client {
             return Err(Stop::Need(Need::Leases { operation: Box::new(operation), wants }));
         }
         self.covered.insert(file, |file| self.files.get(file).is_some());
-        Ok(Reply::Covered { write, handles: 0 })
+        Ok(Reply::Covered { write, handles: 0, version: 0 })
     }
 
     pub(crate) fn seek(&mut self, _now: Now, file: &FileId, offset: u64, hole: bool) -> Tried {

@@ -129,6 +129,12 @@ impl Object {
         self.records.get(&holder).map(Grant::of)
     }
 
+    /// Returns the notification of a break that is not acknowledged, for a holder that may not have
+    /// heard it: the connection was lost.
+    pub fn told(&self, holder: LeaseHolder) -> Option<Break> {
+        self.records.get(&holder)?.told(holder)
+    }
+
     /// Returns whether anybody has the object open.
     pub fn is_open(&self) -> bool {
         !self.opens.is_empty()

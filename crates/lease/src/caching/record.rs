@@ -191,6 +191,12 @@ impl Record {
         expired
     }
 
+    /// Returns the last notification, if its acknowledgment has not come.
+    pub(super) fn told(&self, holder: LeaseHolder) -> Option<Break> {
+        let to = self.breaking.as_ref()?.told;
+        Some(Break { holder, from: self.state, to, epoch: self.version.epoch(), acknowledge: true })
+    }
+
     /// Grants all that a further open asks for and that fits, or changes nothing.
     pub(super) fn promote(&mut self, state: CachingState) {
         if !self.owes && state.has(self.state) && state != self.state {

@@ -5,12 +5,14 @@
 mod bed;
 mod front_doors;
 mod leases;
+mod links;
 mod listings;
 mod machines;
 mod meant;
 mod model;
 mod names;
 mod opens;
+mod persisting;
 mod read_only;
 mod replacing;
 mod security;

@@ -1,11 +1,12 @@
 //! CREATE (MS-SMB2 §3.3.5.9).
 
 use super::call::BoundRequest;
+use super::reparse::stopped;
 use crate::client::oplock_level;
-use crate::durable::{Durable, caches_handle};
+use crate::durable::{Durable, PERSISTENT, caches_handle};
 use crate::fscc::{full_eas, posix_sids};
 use crate::handle::{Handle, HandleKind, close_all};
-use crate::keeping::{Returning, reconnect};
+use crate::keeping::{Returning, reconnect, take_replayed};
 use crate::replay::{Begun, KnownCreate};
 use crate::request::Reply;
 use crate::rpc::Pipe;
@@ -37,16 +38,28 @@ const ENCRYPTED: u32 = 0x4000;
 /// Bits that no right has (MS-DTYP §2.4.3).
 const ACCESS_RESERVED: u32 = 0x0c00_0000;
 
+/// A refusal of a create, with the data that tells more about it.
+pub(super) struct CreateError {
+    pub(super) status: NtStatus,
+    pub(super) data: Vec<u8>,
+}
+
+impl<T: Into<NtStatus>> From<T> for CreateError {
+    fn from(status: T) -> CreateError {
+        CreateError { status: status.into(), data: Vec::new() }
+    }
+}
+
 /// Opens a file or a pipe.
-pub(super) async fn create(call: &BoundRequest<'_>) -> Result<(Reply, FileId), NtStatus> {
+pub(super) async fn create(call: &BoundRequest<'_>) -> Result<(Reply, FileId), CreateError> {
     let message = call.message();
     let fixed = CreateRequest::parse(message)?;
     let name = Reader::buffer(message, usize::from(fixed.name_offset), usize::from(fixed.name_length))?;
     if !call.session.has_room() {
-        return Err(NtStatus::INSUFFICIENT_RESOURCES);
+        return Err(NtStatus::INSUFFICIENT_RESOURCES.into());
     }
     match &call.tree.kind {
-        TreeKind::Pipes => create_pipe(call, name),
+        TreeKind::Pipes => Ok(create_pipe(call, name)?),
         TreeKind::Disk { root, .. } => create_file(call, &fixed, name, root).await,
     }
 }
@@ -77,11 +90,32 @@ async fn create_file(
     fixed: &CreateRequest,
     name: &[u8],
     root: &Root,
-) -> Result<(Reply, FileId), NtStatus> {
+) -> Result<(Reply, FileId), CreateError> {
     let connection = &call.context.connection;
     let contexts = CreateContexts::parse(call.message(), fixed)?;
     let is_posix = contexts.posix_mode.is_some() && connection.has_posix();
     let path = ObjectPath::from_utf16(&crate::wire::units(name)?, is_posix)?;
+    match create_object(call, fixed, contexts, root, path.clone()).await {
+        Err(NtStatus::STOPPED_ON_SYMLINK) => {
+            let store = &connection.server.store;
+            // The link may be gone by now.
+            let link = store.link_on_path(call.session.cred()?, root, &path, is_posix).await;
+            let link = link.map_err(|_| NtStatus::STOPPED_ON_SYMLINK)?;
+            Err(CreateError { status: NtStatus::STOPPED_ON_SYMLINK, data: stopped(&link, &path, is_posix) })
+        }
+        created => Ok(created?),
+    }
+}
+
+async fn create_object(
+    call: &BoundRequest<'_>,
+    fixed: &CreateRequest,
+    contexts: CreateContexts,
+    root: &Root,
+    path: ObjectPath,
+) -> Result<(Reply, FileId), NtStatus> {
+    let connection = &call.context.connection;
+    let is_posix = contexts.posix_mode.is_some() && connection.has_posix();
     if contexts.time_warp.is_some_and(|time| time != 0) {
         // There are no snapshots.
         return Err(NtStatus::OBJECT_NAME_NOT_FOUND);
@@ -131,7 +165,8 @@ async fn create_file(
     let opened = connection.server.store.open(call.session.cred()?, root, &path, request).await?;
     let number = opened.open.id().0;
     let file = FileId { persistent: number, volatile: number };
-    let durable = Durable::granted(&contexts, &opened.open, &call.session.user);
+    let may_persist = call.tree.is_continuous() && connection.has_persistent();
+    let durable = Durable::granted(&contexts, &opened.open, &call.session.user, may_persist);
     let answer = answer(&contexts, &opened, file, lease.as_ref(), durable.as_ref(), is_posix);
     let mut handle = Handle::new(file, call.tree.clone(), HandleKind::Object(opened.open));
     handle.path = path;
@@ -141,9 +176,36 @@ async fn create_file(
     handle.app_instance = contexts.app_instance;
     *handle.mode.lock() = fixed.options & (CreateOptions::WRITE_THROUGH | 0x4 | 0x8 | 0x10 | 0x20);
     let handle = Arc::new(handle);
+    let unanswered = Unanswered(Some(handle.clone()));
+    handle.persist(&connection.server).await?;
     KnownCreate::note(&handle);
     call.session.add(handle)?;
+    unanswered.answered();
+    if let Some(lease) = lease.filter(|_| call.tree.is_continuous()) {
+        // It may be more than it was.
+        call.session.note_caching(&connection.server, Some(lease.key)).await;
+    }
     Ok((Reply::done(answer), file))
+}
+
+/// An open whose client has not heard of it. It is closed if the client does not: nothing may be
+/// kept of it then.
+struct Unanswered(Option<Arc<Handle>>);
+
+impl Unanswered {
+    fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(handle) = self.0.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(close_all(vec![handle]));
+        }
+    }
 }
 
 /// Gives a client that has lost its connection its open back.
@@ -156,11 +218,30 @@ async fn come_back(
     let client = connection.client_guid();
     // A lease counts whatever the request says of an oplock.
     let lease = contexts.lease.as_ref();
-    let old = reconnect(&connection.server, contexts, client, &call.session.user, path, lease)?;
+    let may_persist = call.tree.is_continuous() && connection.has_persistent();
+    let old = reconnect(&connection.server, contexts, client, &call.session.user, path, lease, may_persist)?;
+    give_back(call, contexts, &old, CreateAction::Opened).await
+}
+
+/// Makes an open that waited no longer the client's session's. An answer that repeats the one to
+/// its create says what that did.
+async fn give_back(
+    call: &BoundRequest<'_>,
+    contexts: &CreateContexts,
+    old: &Arc<Handle>,
+    action: CreateAction,
+) -> Result<(Reply, FileId), NtStatus> {
+    let connection = &call.context.connection;
+    let client = connection.client_guid();
+    let lease = contexts.lease.as_ref();
     let open = old.object()?.clone();
+    let waiting = Returning::new(&connection.server, old.clone());
+    let record = std::mem::take(&mut *old.record.lock().await);
     let mut handle = Handle::new(old.file, call.tree.clone(), HandleKind::Object(open.clone()));
     handle.path = old.path.clone();
     handle.durable = Mutex::new(old.durable.lock().clone());
+    handle.record = tokio::sync::Mutex::new(record);
+    handle.lock_sequences = Mutex::new(*old.lock_sequences.lock());
     handle.create = Mutex::new(old.create.lock().take());
     handle.action = old.action;
     handle.app_instance = old.app_instance;
@@ -169,12 +250,16 @@ async fn come_back(
     let handle = Arc::new(handle);
     KnownCreate::note(&handle);
     let returning = Returning::new(&connection.server, handle.clone());
+    waiting.arrived();
     open.adopt(client);
-    let opened = reopened(&open, CreateAction::Opened).await?;
-    let answer = answer(contexts, &opened, old.file, lease, None, false);
+    let opened = reopened(&open, action).await?;
+    // Only the answer to a create says that the open is durable.
+    let durable = handle.durable.lock().clone().filter(|_| contexts.durable_v2.is_some());
+    let answer = answer(contexts, &opened, old.file, lease, durable.as_ref(), false);
     call.session.add(handle)?;
     returning.arrived();
-    Ok((Reply::done(answer), old.file))
+    open.set_away(false);
+    Ok((Reply { after: open.breaks_again(), ..Reply::done(answer) }, old.file))
 }
 
 async fn reopened(open: &Arc<Open>, action: CreateAction) -> Result<Opened, NtStatus> {
@@ -196,6 +281,13 @@ async fn replay(
     level: u8,
     lease: Option<&LeaseContext>,
 ) -> Result<(Reply, FileId), NtStatus> {
+    if call.session.opened(handle.file).is_none()
+        && call.tree.is_continuous()
+        && has_lease(handle.object()?.granted(), lease)
+        && take_replayed(&call.context.connection.server, handle, &call.session.user)
+    {
+        return give_back(call, contexts, handle, handle.action).await;
+    }
     if call.session.opened(handle.file).is_none() {
         // It is an open of another session, or waits for a reconnect.
         return Err(NtStatus::DUPLICATE_OBJECTID);
@@ -212,9 +304,18 @@ async fn replay(
         }
         _ => {}
     }
-    let durable = handle.durable.lock().clone().filter(|_| caches_handle(opened.granted));
+    let is_durable = |durable: &Durable| durable.is_persistent || caches_handle(opened.granted);
+    let durable = handle.durable.lock().clone().filter(is_durable);
     let answer = answer(contexts, &opened, handle.file, lease, durable.as_ref(), false);
     Ok((Reply::done(answer), handle.file))
+}
+
+/// Returns whether a request has the lease that the open has, or neither has one.
+fn has_lease(granted: Granted, lease: Option<&LeaseContext>) -> bool {
+    match granted {
+        Granted::Lease { key, .. } => lease.is_some_and(|lease| lease.key == key.bytes()),
+        Granted::Oplock(_) | Granted::Nothing => lease.is_none(),
+    }
 }
 
 /// Closes the opens that an instance of a program has left on another machine
@@ -315,7 +416,7 @@ fn answer(
         Some(durable) => {
             let mut data = Vec::new();
             data.u32(durable.timeout.as_millis() as u32);
-            data.u32(0);
+            data.u32(if durable.is_persistent { PERSISTENT } else { 0 });
             list.push((b"DH2Q", data));
         }
         None => {}

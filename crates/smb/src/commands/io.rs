@@ -27,7 +27,9 @@ pub(super) async fn close(call: &BoundRequest<'_>) -> Served {
     handle.closing.notify_waiters();
     let mut answer = CloseResponse::default();
     if let HandleKind::Object(open) = &handle.kind {
-        let info = open.close(fixed.flags & POSTQUERY != 0).await?;
+        let info = open.close(fixed.flags & POSTQUERY != 0).await;
+        handle.forget().await;
+        let info = info?;
         if let Some(info) = info.filter(|_| fixed.flags & POSTQUERY != 0) {
             answer = CloseResponse {
                 flags: POSTQUERY,

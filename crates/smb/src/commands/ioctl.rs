@@ -3,6 +3,7 @@
 use super::call::BoundRequest;
 use super::copying::{copy, duplicate, resume_key};
 use super::interfaces::interfaces;
+use super::reparse;
 use crate::connection::Ends;
 use crate::durable::Durable;
 use crate::handle::HandleKind;
@@ -20,6 +21,8 @@ mod code {
     pub const SET_COMPRESSION: u32 = 0x0009_c040;
     pub const SET_SPARSE: u32 = 0x0009_00c4;
     pub const CREATE_OR_GET_OBJECT_ID: u32 = 0x0009_00c0;
+    pub const SET_REPARSE_POINT: u32 = 0x0009_00a4;
+    pub const GET_REPARSE_POINT: u32 = 0x0009_00a8;
     pub const QUERY_ALLOCATED_RANGES: u32 = 0x0009_40cf;
     pub const DUPLICATE_EXTENTS_TO_FILE: u32 = 0x0009_8344;
     pub const SET_ZERO_DATA: u32 = 0x0009_80c8;
@@ -142,10 +145,13 @@ pub(super) async fn ioctl(call: &BoundRequest<'_>) -> Result<Reply, IoctlError> 
         }
         code::FILE_LEVEL_TRIM => trim(open, input, max).await?,
         code::LMR_REQUEST_RESILIENCY => {
-            *handle.durable.lock() = Some(Durable::resilient(input, &call.session.user)?);
+            let mut durable = handle.durable.lock();
+            *durable = Some(Durable::resilient(input, &call.session.user, durable.as_ref())?);
             Vec::new()
         }
         code::QUERY_ALLOCATED_RANGES => return allocated(&fixed, open, input, max).await,
+        code::SET_REPARSE_POINT => reparse::set(call, &handle, input).await?,
+        code::GET_REPARSE_POINT => reparse::get(&handle).await?,
         code::GET_COMPRESSION => vec![0; 2],
         // COMPRESSION_FORMAT_NONE is what every file has.
         code::SET_COMPRESSION if Reader::new(input).u16()? == 0 => Vec::new(),

@@ -9,6 +9,7 @@ mod info;
 mod interfaces;
 mod io;
 mod ioctl;
+mod reparse;
 mod set;
 mod tree;
 
@@ -55,12 +56,15 @@ pub(crate) async fn serve(
     let Some(_underway) = in_sequence(&call, command, file) else {
         return Ok((Reply::error(NtStatus::FILE_NOT_AVAILABLE), file));
     };
-    let served = match command {
+    let served: Served = match command {
         Command::TreeDisconnect => tree::disconnect(&call).await,
-        Command::Create => create::create(&call).await.map(|(reply, made)| {
-            file = Some(made);
-            reply
-        }),
+        Command::Create => match create::create(&call).await {
+            Ok((reply, made)) => {
+                file = Some(made);
+                Ok(reply)
+            }
+            Err(refused) => Ok(context.connection.refusal(refused.status, &refused.data)),
+        },
         Command::Close => io::close(&call).await,
         Command::Flush => io::flush(&call).await,
         Command::Read => io::read(&call).await,
@@ -83,7 +87,30 @@ pub(crate) async fn serve(
         | Command::Cancel
         | Command::Echo => Err(NtStatus::INVALID_PARAMETER),
     };
+    let served = match served {
+        Ok(reply) => kept(&call, command, file, reply).await,
+        error => error,
+    };
     Ok((served.unwrap_or_else(Reply::error), file))
+}
+
+/// Makes durable what a request has done through a persistent open, and keeps what became of its
+/// lease, before the client is answered.
+async fn kept(call: &BoundRequest<'_>, command: Command, file: Option<FileId>, reply: Reply) -> Served {
+    let server = &call.context.connection.server;
+    match command {
+        Command::Write | Command::SetInfo | Command::Ioctl | Command::Lock if !reply.status.is_error() => {
+            if let Some(handle) = file.and_then(|file| call.session.opened(file)) {
+                handle.persist(server).await?;
+            }
+        }
+        Command::OplockBreak => {
+            let lease = LeaseAcknowledgment::parse(call.message()).ok();
+            call.session.note_caching(server, lease.map(|lease| lease.key)).await;
+        }
+        _ => {}
+    }
+    Ok(reply)
 }
 
 /// Takes a request among those of its open that are under way. Returns none if it must not be

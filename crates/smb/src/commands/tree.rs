@@ -16,6 +16,8 @@ const PIPE: u8 = 2;
 /// SMB2_SHAREFLAG_ENCRYPT_DATA, SMB2_SHAREFLAG_NO_CACHING.
 const ENCRYPT_DATA: u32 = 0x8000;
 const NO_CACHING: u32 = 0x30;
+/// SMB2_SHARE_CAP_CONTINUOUS_AVAILABILITY.
+const CONTINUOUS_AVAILABILITY: u32 = 0x10;
 /// FILE_ALL_ACCESS, and the part of it that only reads.
 const ALL_ACCESS: u32 = 0x1f_01ff;
 const READ_ACCESS: u32 = 0x12_00a9;
@@ -48,6 +50,11 @@ pub(super) async fn connect(context: &Context, session: &Arc<Session>, request: 
     let body = TreeConnectResponse {
         share_type: DISK,
         share_flags: if found.encrypt { ENCRYPT_DATA } else { 0 },
+        capabilities: if found.continuous && context.connection.has_persistent() {
+            CONTINUOUS_AVAILABILITY
+        } else {
+            0
+        },
         maximal_access: if found.read_only { READ_ACCESS } else { ALL_ACCESS },
         ..TreeConnectResponse::default()
     };

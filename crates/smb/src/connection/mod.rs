@@ -17,10 +17,12 @@ use crate::limits::{
 };
 use crate::negotiated::Negotiated;
 use crate::outbox::Outbox;
+use crate::request::Reply;
 use crate::server::Server;
 use crate::session::Session;
+use crate::wire::bodies::error_body_with;
 use crate::wire::negotiate::Dialect;
-use crate::wire::{Command, Header};
+use crate::wire::{Command, Header, NtStatus};
 use logon::Logon;
 use objects::ClientGuid;
 use os::Stranger;
@@ -166,6 +168,18 @@ impl Connection {
     pub(crate) fn client_guid(&self) -> ClientGuid {
         let state = self.state.lock();
         state.negotiated.as_ref().map_or(ClientGuid([0; 16]), |negotiated| negotiated.client)
+    }
+
+    /// Returns whether persistent handles were agreed on.
+    pub(crate) fn has_persistent(&self) -> bool {
+        let agreed = self.state.lock().negotiated.as_ref().map_or(0, |negotiated| negotiated.capabilities);
+        agreed & negotiation::capability::PERSISTENT_HANDLES != 0
+    }
+
+    /// Returns a refusal with error data (§2.2.2): since 3.1.1 in a context of its own.
+    pub(crate) fn refusal(&self, status: NtStatus, data: &[u8]) -> Reply {
+        let is_in_context = self.dialect() == Dialect::V3_1_1;
+        Reply { body: error_body_with(data, is_in_context), ..Reply::error(status) }
     }
 
     /// Returns whether the POSIX extensions were agreed on.

@@ -16,10 +16,11 @@ use objects::ClientGuid;
 const SIGNING_REQUIRED: u16 = 3;
 
 /// Capabilities (§2.2.4).
-mod capability {
+pub(super) mod capability {
     pub const LEASING: u32 = 0x2;
     pub const LARGE_MTU: u32 = 0x4;
     pub const MULTI_CHANNEL: u32 = 0x8;
+    pub const PERSISTENT_HANDLES: u32 = 0x10;
     pub const DIRECTORY_LEASING: u32 = 0x20;
     pub const ENCRYPTION: u32 = 0x40;
 }
@@ -118,8 +119,9 @@ impl Connection {
             capabilities |= capability::LEASING | capability::LARGE_MTU;
         }
         if dialect.is_3() {
-            // Several connections are for clients that know how (§3.3.5.4).
-            capabilities |= capability::DIRECTORY_LEASING | fixed.capabilities & capability::MULTI_CHANNEL;
+            // Several connections and persistent handles are for clients that know how (§3.3.5.4).
+            const FOR_THOSE: u32 = capability::MULTI_CHANNEL | capability::PERSISTENT_HANDLES;
+            capabilities |= capability::DIRECTORY_LEASING | fixed.capabilities & FOR_THOSE;
         }
         if cipher.is_some() && !is_311 {
             capabilities |= capability::ENCRYPTION;

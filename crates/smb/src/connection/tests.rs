@@ -5,6 +5,7 @@ mod answers;
 mod copies;
 mod early;
 mod late;
+mod persistent;
 mod reconnects;
 mod samples;
 mod strangers;

@@ -255,6 +255,26 @@ pub fn error_body() -> Vec<u8> {
     out
 }
 
+/// Returns the body of an error with error data. SMB 3.1.1 has the data in an error context
+/// (§2.2.2.1).
+pub fn error_body_with(data: &[u8], is_in_context: bool) -> Vec<u8> {
+    if data.is_empty() {
+        return error_body();
+    }
+    let mut out = Vec::with_capacity(16 + data.len());
+    out.u16(9);
+    out.u16(u16::from(is_in_context));
+    let context_bytes = if is_in_context { 8 } else { 0 };
+    out.u32((data.len() + context_bytes) as u32);
+    if is_in_context {
+        out.u32(data.len() as u32);
+        // SMB2_ERROR_ID_DEFAULT.
+        out.u32(0);
+    }
+    out.put(data);
+    out
+}
+
 /// Returns the body of an answer with a buffer ([`BufferResponse`]).
 pub fn buffer_body(buffer: &[u8]) -> Vec<u8> {
     let fixed = BufferResponse { offset: HEADER_BYTES as u16 + 8, length: buffer.len() as u32 };

@@ -54,7 +54,13 @@ fn extents_are_duplicated_within_both_files() {
     block_on(async {
         let bed = Bed::above(machine.store().clone());
         add_user(&bed.data, User::new("root", Some("secret"), 0, 0, Vec::new())).unwrap();
-        let share = Share { name: "share".into(), path: "/".into(), read_only: false, encrypt: false };
+        let share = Share {
+            name: "share".into(),
+            path: "/".into(),
+            read_only: false,
+            encrypt: false,
+            continuous: false,
+        };
         add_share(&bed.data, share).unwrap();
         let (mut session, _) = Session::begin(&bed, "own").await;
         let tree = session.tree;

@@ -134,7 +134,13 @@ fn every_request_of_a_session_is_answered_or_ends_its_connection() {
     block_on(async {
         let bed = Bed::above(machine.store().clone());
         add_user(&bed.data, User::new("root", Some("secret"), 0, 0, Vec::new())).unwrap();
-        let share = Share { name: "share".into(), path: "/".into(), read_only: false, encrypt: false };
+        let share = Share {
+            name: "share".into(),
+            path: "/".into(),
+            read_only: false,
+            encrypt: false,
+            continuous: false,
+        };
         add_share(&bed.data, share).unwrap();
         let (server, unheard_of) = (bed.server.clone(), bed.server.unheard_of.lock().take());
         let gives_up = tokio::spawn(async move {

@@ -85,7 +85,13 @@ fn an_open_whose_reconnect_is_interrupted_waits_for_the_next_one() {
     block_on(async {
         let bed = Bed::above(Store::new(held.clone()));
         add_user(&bed.data, User::new("root", Some("secret"), 0, 0, Vec::new())).unwrap();
-        let share = Share { name: "share".into(), path: "/".into(), read_only: false, encrypt: false };
+        let share = Share {
+            name: "share".into(),
+            path: "/".into(),
+            read_only: false,
+            encrypt: false,
+            continuous: false,
+        };
         add_share(&bed.data, share).unwrap();
         let (mut session, _) = Session::begin(&bed, "one").await;
         let tree = session.tree;

@@ -157,3 +157,17 @@ fn rule_33_an_acknowledgment_that_nobody_asked_for_is_refused() {
     store.acts(Act::Write, Actor::Other);
     assert_eq!(store.acknowledges(1, ""), Err(AcknowledgeError::NotBreaking), "R fell at once");
 }
+
+#[test]
+fn rule_32_a_break_may_be_told_again_while_it_waits() {
+    let mut store = Store::file();
+    store.opens(plain(asks_v2(1, "RWH", 0x10)));
+    let holder = LeaseHolder::Lease(lease(1));
+    assert_eq!(store.object.told(holder), None);
+    store.waits(plain(Asks::Nothing), &[1]);
+    let told = store.object.told(holder).unwrap();
+    assert_eq!((told.from, told.to), (state("RWH"), state("RH")));
+    assert_eq!((told.epoch, told.acknowledge), (0x12, true), "as the first time");
+    store.acknowledges(1, "RH").unwrap();
+    assert_eq!(store.object.told(holder), None);
+}
