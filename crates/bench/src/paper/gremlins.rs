@@ -189,10 +189,13 @@ fn notes(counts: &Counts, which: &str) -> String {
 mod tests {
     use super::*;
 
+    fn active(sample: &Sample) -> &Vec<u64> {
+        &sample.active
+    }
+
     #[test]
     fn loads_are_compared_over_any_ten_minutes() {
         let sample = |active: [u64; 2]| Sample { at_s: 0, active: active.to_vec(), handled: Vec::new() };
-        let active = |sample: &Sample| &sample.active;
         let even: Vec<Sample> = (0..30).map(|_| sample([5, 5])).collect();
         assert_eq!((range(&even), unevenness(&even, active)), ((50, 50), 100));
         let mut uneven = even;
