@@ -4,15 +4,15 @@
 //! before. The integer 1 alone is class 0, and is 01. An integer of class j has j ones, a zero, and
 //! its number within the class in the class's width of bits. After the last integer stands 00.
 //!
-//! Departs from Farsite §4.1.3, which takes Elias' code γ': because a code with its end within costs
-//! about ten bits more by γ' on a tree like the paper's, and half as much by this one
+//! Departs from Farsite §4.1.3, which takes Elias' code γ': because a code with its end within
+//! costs about ten bits more by γ' on a tree like the paper's, and half as much by this one
 //! (docs/decisions/identifier-code.md). The widths are those that make identifiers shortest on such
 //! a tree.
 //!
 //! Two more things differ. The unary part consists of ones instead of zeros, so that a greater
-//! integer has the greater code. The end is explicit, so that the codes of different identifiers are
-//! prefix-free. Zero bits can therefore pad a code to whole bytes, and other bytes can follow it.
-//! Neither changes the order or makes two codes equal.
+//! integer has the greater code. The end is explicit, so that the codes of different identifiers
+//! are prefix-free. Zero bits can therefore pad a code to whole bytes, and other bytes can follow
+//! it. Neither changes the order or makes two codes equal.
 
 use crate::{BITS_MAX, INTEGER_MAX};
 

@@ -178,8 +178,8 @@ pub struct Paper {
     /// that open one file (§8.3.4); the identifiers of a department's file server (§8.3.1); renames
     /// over six servers (§8.3.2); fifteen machines of which ever more share a directory (§9.1);
     /// fifteen machines and fifteen servers on which gremlins do what people do (§8.2.6), and ever
-    /// more of both (§8.3.6). Those of §8.3.1, §9.1, §8.2.6 and §8.3.6 take minutes, and run only if
-    /// they are named here, or with --all.
+    /// more of both (§8.3.6). Those of §8.3.1, §9.1, §8.2.6 and §8.3.6 take minutes, and run only
+    /// if they are named here, or with --all.
     #[arg(long, value_name = "PARTS", value_delimiter = ',', value_parser = named(EvaluationPart::ALL, EvaluationPart::name))]
     only: Vec<EvaluationPart>,
     /// Every part.
@@ -326,7 +326,7 @@ impl Paper {
             false => {
                 let (minutes, scaling_minutes) = (self.minutes, self.scaling_minutes);
                 let tree = match &self.tree {
-                    Some(top) => SnapshotTree::Given(paper::read_tree(top)?),
+                    Some(top) => SnapshotTree::Given(paper::snapshot::read_tree(top)?),
                     None => SnapshotTree::Department,
                 };
                 let settings = parts::Settings { seed: self.seed, minutes, scaling_minutes, tree };

@@ -88,7 +88,7 @@ fn tell(out: &mut String, section: &Section) {
     let mut told: Vec<&str> = Vec::new();
     for row in section.rows.iter().filter(|row| row.paper != row.measured && !row.why.is_empty()) {
         if !told.contains(&row.why) {
-            let why = format!("{}: {}, not {}. {}", row.counted, row.measured, row.paper, row.why);
+            let why = format!("{}: {}. {}", row.counted, row.beside_the_papers(), row.why);
             out.push_str(&paragraph("- ", &why));
             told.push(row.why);
         }

@@ -27,9 +27,9 @@ pub(super) fn section(seed: u64, minutes: u64) -> Result<Section, Violation> {
     let how = format!(
         "The gremlins for {minutes} simulated minutes each, on N machines and N servers, and on {MACHINES} machines and N\n\
          servers. A server's disk takes {} ms for each flush of its log, one after the other: a stated\n\
-         parameter, as the paper throttles the disks of its servers. Whatever rests on the log waits for\n\
-         that: grants, results, and what servers say to each other. Recalls, renewals and answers that tell\n\
-         of lasting rows do not. Throughput is calls of a machine from the beginning on, when the root\n\
+         parameter, as the paper throttles the disks of its servers. Messages that rest on the log wait\n\
+         for that: grants, results, and those of servers to each other. Recalls, renewals and answers that\n\
+         tell of lasting rows do not. Throughput is calls of a machine from the beginning on, when the root\n\
          server has everything, in % of those with {MACHINES} machines and {MACHINES} servers.",
         DISK_US / 1_000
     );
