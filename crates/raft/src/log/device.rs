@@ -36,7 +36,7 @@ pub(super) type FlushWaiter = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 
 /// The log of a machine.
 pub(crate) struct LogDevice {
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     /// Held while a frame is written. It is locked before `state`.
     pub(super) segments: Mutex<Segments>,
     pub(super) state: Mutex<LogState>,
@@ -59,7 +59,7 @@ pub(super) struct LogState {
     /// Whether a thread writes for them.
     is_flushing: bool,
     /// An error after which nothing is written any more.
-    broken: Option<LogError>,
+    pub(super) broken: Option<LogError>,
     pub(super) flushes: u64,
     /// The files, as the last flush left them.
     files: LogFiles,
@@ -171,6 +171,17 @@ impl LogDevice {
 
     pub(super) fn closes(&self, group: GroupId) {
         self.state.lock().open.remove(&group);
+    }
+
+    /// Returns whether the log of the group is open.
+    pub(crate) fn is_open(&self, group: GroupId) -> bool {
+        self.state.lock().open.contains(&group)
+    }
+
+    /// Returns whether something that was put is not durable yet.
+    pub(super) fn waits(&self) -> bool {
+        let state = self.state.lock();
+        state.durable < state.put
     }
 
     /// Returns whether several groups are open: a flush of one keeps others waiting.
@@ -400,12 +411,12 @@ impl LogDevice {
     }
 
     /// Returns whether another segment exists for when this one is full. It reserves one if the
-    /// disk has room.
+    /// disk has room. It does not wait for a write that is under way: the caller asks again.
     pub(super) fn has_spare(&self) -> bool {
         if self.state.lock().files.spares > 0 {
             return true;
         }
-        let mut segments = self.segments.lock();
+        let Some(mut segments) = self.segments.try_lock() else { return false };
         let reserved = segments.reserve_one();
         self.state.lock().files = LogFiles::of(&segments);
         reserved.is_ok()
