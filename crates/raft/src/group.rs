@@ -394,7 +394,9 @@ impl Group {
     /// Returns the version that another member speaks with this one, if it has spoken since this
     /// one started.
     pub fn speaks(&self, member: u64) -> Option<Version> {
-        self.ear.wires.speaks(member)
+        let standing = self.standing.lock();
+        let member = standing.members.iter().find(|it| it.id == member)?;
+        self.ear.wires.speaks(member.host.machine)
     }
 
     /// Proposes an input. It never blocks, so the caller may hold a lock that `deliver` takes. A
@@ -507,6 +509,12 @@ impl Group {
     /// Reports an error from reading this member's data. Does not return.
     pub fn lose(&self, error: &RowStoreError) -> ! {
         self.alarm.disk_failed(error, error.is_damage())
+    }
+
+    /// Ends this member as a failure of it does. Does not return.
+    #[cfg(test)]
+    pub(crate) fn fails(&self, why: &'static str) -> ! {
+        self.alarm.fail(&std::io::Error::other(why))
     }
 
     /// Returns the number that this start of the member has drawn.

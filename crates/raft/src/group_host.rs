@@ -6,6 +6,9 @@
 //! those of others. A group that is alone waits on the thread itself, since no other would go on
 //! meanwhile.
 
+#[cfg(test)]
+mod tests;
+
 use crate::alarm::DiskAlarm;
 use crate::disk::{Disk, Local};
 use crate::group::{Group, GroupError, GroupSettings, MemberPlace};
@@ -18,7 +21,7 @@ use crate::{Deliver, Wires};
 use namespace::Attributes;
 use parking_lot::Mutex;
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::{JoinHandle, ThreadId};
@@ -221,10 +224,5 @@ impl GroupHost {
     /// Ends the thread, and all that works on it. Groups that were not shut down end as in a crash.
     pub fn end(&self) {
         self.0.end();
-    }
-
-    /// The directory of the groups' files.
-    pub fn dir(&self) -> &Path {
-        &self.0.dir
     }
 }

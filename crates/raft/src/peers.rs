@@ -52,18 +52,22 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The connections to other members.
 pub trait Wires: Send + Sync + 'static {
-    /// Returns a wire to the member `id` on the machine of that number, for one conversation. It
-    /// connects with the first call.
-    fn to(&self, id: u64, machine: u64) -> Box<dyn Wire>;
-    /// Returns the version agreed upon when the last conversation with the member `id` began.
-    fn speaks(&self, id: u64) -> Option<Version>;
+    /// Returns a wire to the machine of that number, for one conversation of one group. It connects
+    /// with the first call.
+    fn to(&self, machine: u64) -> Box<dyn Wire>;
+    /// Returns the version agreed upon when the last connection to the machine was made.
+    fn speaks(&self, machine: u64) -> Option<Version>;
 }
 
-/// The calling side of a conversation with a member.
+/// The calling side of a conversation with a member. Its calls may go over any connection to the
+/// machine that carries no other call.
 pub trait Wire: Send + Sync {
-    /// Sends `call` and waits for the answer. If there is no connection, the member is called at
-    /// one of `addresses`. After an error, or if the caller stopped waiting, the next call goes
-    /// over a new connection.
+    /// Keeps the calls from now on together on one connection, without those of other
+    /// conversations.
+    fn stay(&mut self);
+    /// Sends `call` and waits for the answer. If there is no connection, the machine is called at
+    /// one of `addresses`. After an error, or if the caller stopped waiting, the next call of a
+    /// conversation that stays goes over a new connection.
     fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> AnswerFuture<'a>;
 }
 
@@ -217,7 +221,7 @@ impl Peers {
     pub(super) fn peer(&self, id: u64, host: &Host) -> Peer {
         self.known.know_first(id, &host.addresses);
         let (here, known, lookout) = (self.here.clone(), self.known.clone(), self.lookout.clone());
-        let (wire, trust) = (self.wires.to(id, host.machine), self.trust.clone());
+        let (wire, trust) = (self.wires.to(host.machine), self.trust.clone());
         Peer { group: self.group, to: id, from: self.member, here, known, wire, lookout, trust }
     }
 }
@@ -311,6 +315,8 @@ impl Peer {
 
     async fn send(&mut self, vote: Vote, snapshot: Snapshot) -> Result<Vote, CallError> {
         let view = snapshot.snapshot;
+        // A snapshot belongs to its connection.
+        self.wire.stay();
         self.ask(&PeerCall::Begin(snapshot.meta), SNAPSHOT_TIMEOUT).await?;
         let mut after: Option<Vec<u8>> = None;
         loop {
