@@ -16,8 +16,8 @@ use namespace::Attributes;
 use net::CredentialStore;
 use parking_lot::{Condvar, Mutex};
 use raft::{
-    Event, Group, GroupFiles, GroupHost, GroupId, GroupSettings, Keeping, Member, MemberPlace, Standing, Wires,
-    stop,
+    Event, Group, GroupFiles, GroupHost, GroupId, GroupSettings, Keeping, Member, MemberPlace, Standing,
+    Wires, stop,
 };
 use share_hosts::ShareHost;
 use share_hosts::Shares;

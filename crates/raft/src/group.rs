@@ -453,9 +453,7 @@ impl Group {
             let may_wait = !self.log.is_shared() || self.host.thread() != Some(std::thread::current().id());
             match may_wait.then(|| self.log.sync()) {
                 Some(Ok(())) => {}
-                Some(Err(error)) if !error.lacks_room() => {
-                    self.alarm.disk_failed(&error, error.is_damage())
-                }
+                Some(Err(error)) if !error.lacks_room() => self.alarm.disk_failed(&error, error.is_damage()),
                 // The answer comes from an entry, which waits for room.
                 Some(Err(_)) | None => {
                     self.propose(Input::Message { session, message: question.clone() });

@@ -495,9 +495,7 @@ impl Conversation {
         ear.lookout.heard();
         let answer = match ear.meet(from, start, &call).await {
             Some(answer) => answer,
-            None => {
-                self.take(&ear, call).await.unwrap_or_else(|error| PeerAnswer::Failed(error.to_string()))
-            }
+            None => self.take(&ear, call).await.unwrap_or_else(|error| PeerAnswer::Failed(error.to_string())),
         };
         said(ear.trust.own(), &answer)
     }

@@ -180,9 +180,7 @@ impl Trust {
                 }
                 self.state.lock().noting.remove(&it.member);
                 match noted {
-                    Err(error) if !error.lacks_room() => {
-                        self.alarm.disk_failed(&error, error.is_damage())
-                    }
+                    Err(error) if !error.lacks_room() => self.alarm.disk_failed(&error, error.is_damage()),
                     noted => noted.map_err(|_| VoteRefusal::NotNow),
                 }
             }

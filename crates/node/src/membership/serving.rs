@@ -109,12 +109,7 @@ impl Membership {
         let (machine, name) = (self.machine.0, self.settings.name.clone());
         let host = Host { machine, name, keeping: Keeping::Keeps, addresses: Vec::new() };
         let moved = identity.serves == Some(member) && identity.placed != Some(placed);
-        let place = MemberPlace {
-            member,
-            host,
-            founds: member == FOUNDER,
-            knows: self.settings.knows,
-        };
+        let place = MemberPlace { member, host, founds: member == FOUNDER, knows: self.settings.knows };
         let files = GroupFiles {
             dir: self.dir.join("server"),
             mark: Some(self.dir.join(MARK)),

@@ -119,7 +119,8 @@ impl Building {
     }
 
     fn start_host(&self, machine: u64) {
-        let settings = GroupSettings { memory_bytes: 16 << 20, log_bytes: 1 << 20, ..GroupSettings::default() };
+        let settings =
+            GroupSettings { memory_bytes: 16 << 20, log_bytes: 1 << 20, ..GroupSettings::default() };
         let open = || GroupHost::open(files(self.dirs[&machine].path()), settings);
         // Calls under way hold the files of the former one a little longer.
         let (mut host, begun) = (open(), Instant::now());
@@ -381,7 +382,9 @@ fn a_group_that_is_stuck_keeps_no_other_waiting() {
     println!("40 entries of each of seven groups beside a stuck one: {:?}", begun.elapsed());
     assert!(building.histories[0].lock().values().all(|incarnation| *incarnation < 2));
     drop(leader);
-    stopped.iter().for_each(|(machine, member)| building.start_member(*machine, 0, *member, *member == FOUNDER));
+    stopped
+        .iter()
+        .for_each(|(machine, member)| building.start_member(*machine, 0, *member, *member == FOUNDER));
     building.opens(0, 3);
     building.check();
 }
@@ -410,11 +413,15 @@ fn what_ends_one_group_and_what_ends_all_of_a_machine() {
             file.write_all_at(&[0x5a; 64], 128).unwrap();
         }
     }
-    raise(&|| drop(members[&5].1.reread_log(None)));
+    raise(&|| {
+        let _ = members[&5].1.reread_log(None);
+    });
     assert_eq!(building.ended.lock().len(), GROUPS as usize - 1);
     assert!(members.iter().all(|(group, (_, member))| damaged(member) == (*group != 2)));
-    assert!((1..=MACHINES).filter(|it| *it != machine).all(|machine| {
-        building.up.read()[&machine].values().all(|(_, group)| !damaged(group))
-    }));
+    assert!(
+        (1..=MACHINES)
+            .filter(|it| *it != machine)
+            .all(|machine| { building.up.read()[&machine].values().all(|(_, group)| !damaged(group)) })
+    );
     (0..GROUPS).for_each(|group| building.opens(group, 3));
 }

@@ -17,6 +17,7 @@ use super::{LogError, LogRecord, RaftLog, decode, forward, invalid, recovery};
 use crate::disk::Disk;
 use crate::runtime::Runtime;
 use crate::types::{GroupEntry, GroupId};
+use openraft::async_runtime::AsyncRuntime;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -30,6 +31,12 @@ pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
 /// Bytes of entries that all groups together keep in memory. Older ones are read from the disk: a
 /// member that is so far behind waits for other things.
 const RECENT_BYTES_MAX: usize = 16 << 20;
+
+/// A flush waits until nothing was put in so many passes of the groups' thread through its tasks. A
+/// proposal is put in the pass after the one that takes it.
+const QUIET_PASSES: usize = 2;
+/// The most passes that a flush waits for.
+const PASSES_MAX: usize = 32;
 
 /// A waiter for a flush.
 pub(super) type FlushWaiter = Box<dyn FnOnce(Result<(), LogError>) + Send>;
@@ -299,9 +306,32 @@ impl LogDevice {
         if mem::replace(&mut state.is_flushing, true) {
             return;
         }
+        let is_shared = state.open.len() > 1;
         drop(state);
         let device = self.clone();
-        Runtime::beside(move || device.flush_for_waiters());
+        if !is_shared {
+            return Runtime::beside(move || device.flush_for_waiters());
+        }
+        drop(Runtime::spawn(async move {
+            device.gather().await;
+            Runtime::beside(move || device.flush_for_waiters());
+        }));
+    }
+
+    /// Waits while the groups' thread goes on to put changes, so that one flush is for all groups
+    /// that are about to write.
+    async fn gather(&self) {
+        let (mut before, mut quiet) = (0, 0);
+        for _ in 0..PASSES_MAX {
+            let put = self.state.lock().put;
+            quiet = if put == before { quiet + 1 } else { 0 };
+            if quiet == QUIET_PASSES {
+                return;
+            }
+            before = put;
+            // Each task that is ready goes on once, and tokio looks for messages.
+            tokio::task::yield_now().await;
+        }
     }
 
     fn flush_for_waiters(&self) {

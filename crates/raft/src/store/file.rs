@@ -327,7 +327,9 @@ impl RowFile {
     /// Makes the end of a group's checkpoint known to it.
     fn ends(&self, group: GroupId, change: &RowChange, position: Vec<u8>, rows: &Arc<RowTable>) {
         let state = self.state.lock();
-        let (Some(below), RowChange::Layer(layer)) = (state.open.get(&group).cloned(), change) else { return };
+        let (Some(below), RowChange::Layer(layer)) = (state.open.get(&group).cloned(), change) else {
+            return;
+        };
         // It has no news any more, but answers faster.
         let is_small = layer.bytes() <= self.overlay_bytes / state.open.len().max(1);
         drop(state);

@@ -157,7 +157,8 @@ impl TestGroup {
             knows: Versions::KNOWN,
         };
         let wires = Arc::new(From(id, self.net.clone()));
-        let files = GroupFiles { moved: self.moved.contains(&id), ..files(self.dirs[id as usize - 1].path()) };
+        let files =
+            GroupFiles { moved: self.moved.contains(&id), ..files(self.dirs[id as usize - 1].path()) };
         // Machines found groups at different times, so their roots differ.
         let root = Attributes { ino: 1, uid: id as u32, ..root() };
         let settings = GroupSettings { memory_bytes: 8 << 20, ..GroupSettings::default() };

@@ -41,7 +41,8 @@ fn waiting() -> (Full, RowStore, std::thread::JoinHandle<Result<(), RowStoreErro
     let file = Full::default();
     let blocks = Blocks::open(file.clone(), None).unwrap();
     let settings = StoreSettings { cache_bytes: 16 << 10, overlay_bytes: 1 << 20 };
-    let mut store = RowFile::over(blocks, Path::new("memory"), settings).unwrap().group(GroupId::FIRST).unwrap();
+    let mut store =
+        RowFile::over(blocks, Path::new("memory"), settings).unwrap().group(GroupId::FIRST).unwrap();
     for row in 0..2000u64 {
         store.put(&row.to_be_bytes(), vec![1; 100]);
     }

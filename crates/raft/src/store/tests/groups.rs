@@ -50,7 +50,8 @@ fn each_group_has_rows_and_a_position_of_its_own() {
     for (group, store) in (0..).zip(&stores) {
         assert_eq!(all(store), expected[group as usize], "{group}");
         assert_eq!(store.position(), position(group), "{group}");
-        let saved = if position(group).is_some() { expected[group as usize].clone() } else { RowModel::new() };
+        let saved =
+            if position(group).is_some() { expected[group as usize].clone() } else { RowModel::new() };
         let view = store.view();
         assert_eq!(view.page(None, usize::MAX).unwrap().into_iter().collect::<RowModel>(), saved, "{group}");
         let anew = view.reread().unwrap().page(None, usize::MAX).unwrap();

@@ -85,8 +85,7 @@ impl World {
             });
             let started = async {
                 let host = GroupHost::start(disk, files, settings)?;
-                let (group, works) =
-                    host.start_group(GroupId::FIRST, root(), place, wires, deliver).await?;
+                let (group, works) = host.start_group(GroupId::FIRST, root(), place, wires, deliver).await?;
                 Ok::<_, raft::GroupError>((host, group, works))
             };
             match started.await {
