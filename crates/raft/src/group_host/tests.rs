@@ -224,7 +224,9 @@ impl Building {
         if in_order {
             members.values().for_each(|(_, group)| group.shutdown());
         }
-        self.net.0.write().remove(&machine).unwrap().end();
+        let host = self.net.0.write().remove(&machine).unwrap();
+        host.end();
+        drop(host);
         // Those who wait for one of its groups hold the files a little longer.
         for (_, mut group) in members.into_values() {
             while let Err(still) = Arc::try_unwrap(group) {
