@@ -24,6 +24,7 @@ use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// Bytes of changes that wait until something rests on them. More are written anyway.
 pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
@@ -32,11 +33,11 @@ pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
 /// member that is so far behind waits for other things.
 const RECENT_BYTES_MAX: usize = 16 << 20;
 
-/// A flush waits until nothing was put in so many passes of the groups' thread through its tasks. A
-/// proposal is put in the pass after the one that takes it.
-const QUIET_PASSES: usize = 2;
-/// The most passes that a flush waits for.
-const PASSES_MAX: usize = 32;
+/// A flush waits for other groups that are about to write, at most this part of the time that the
+/// last one took.
+const GATHERS: u32 = 4;
+/// The longest wait for them.
+const GATHERS_MAX: Duration = Duration::from_millis(1);
 
 /// A waiter for a flush.
 pub(super) type FlushWaiter = Box<dyn FnOnce(Result<(), LogError>) + Send>;
@@ -68,6 +69,13 @@ pub(super) struct LogState {
     /// An error after which nothing is written any more.
     pub(super) broken: Option<LogError>,
     pub(super) flushes: u64,
+    /// How many batches were taken.
+    taken: u64,
+    /// How many groups have put something since, and had for the last batch.
+    groups_waiting: usize,
+    groups_flushed: usize,
+    /// How long the last flush took.
+    took: Duration,
     /// The files, as the last flush left them.
     files: LogFiles,
 }
@@ -110,12 +118,23 @@ impl LogState {
     /// Takes the changes that wait.
     fn take(&mut self) -> Result<LogBatch, postcard::Error> {
         let mut batch = mem::take(&mut self.waiting);
+        self.taken += 1;
+        self.groups_flushed = mem::take(&mut self.groups_waiting);
         for group in mem::take(&mut batch.starts) {
             let starts = self.group(group).starts.lock().clone();
             batch.add(&LogRecord::Of(group, LogChange::Starts(starts)), 0)?;
             batch.noted.push((group, Noted::Starts));
         }
         Ok(batch)
+    }
+
+    /// Counts a change that a group has put.
+    fn counts(&mut self, group: GroupId) {
+        self.put += 1;
+        let round = self.taken + 1;
+        if mem::replace(&mut self.group(group).put_in, round) != round {
+            self.groups_waiting += 1;
+        }
     }
 
     /// Puts a batch that was not written before the changes that came meanwhile.
@@ -202,7 +221,7 @@ impl LogDevice {
         let put = state.waiting.add(&LogRecord::Of(group, change), 0);
         put.map_err(|e| invalid(&self.dir, &e))?;
         state.waiting.noted.push((group, noted));
-        state.put += 1;
+        state.counts(group);
         Ok(())
     }
 
@@ -210,7 +229,7 @@ impl LogDevice {
     pub(super) fn put_starts(&self, group: GroupId) {
         let mut state = self.state.lock();
         state.waiting.starts.insert(group);
-        state.put += 1;
+        state.counts(group);
     }
 
     /// Puts entries of a group, which must follow its last one.
@@ -234,7 +253,7 @@ impl LogDevice {
             let record = LogRecord::Of(group, LogChange::Append(entry));
             state.waiting.add(&record, bytes).map_err(|e| invalid(&self.dir, &e))?;
             state.waiting.noted.push((group, Noted::Append(log_id, bytes as u32)));
-            state.put += 1;
+            state.counts(group);
             let index = state.group(group);
             index.waiting.push_back(log_id);
             if let LogRecord::Of(_, LogChange::Append(entry)) = record {
@@ -264,9 +283,11 @@ impl LogDevice {
             }
             (state.take().map_err(|e| invalid(&self.dir, &e))?, state.put)
         };
+        let begun = Instant::now();
         let written = self.write(&mut segments, &mut batch);
         self.note_full(&written);
         let mut state = self.state.lock();
+        state.took = begun.elapsed();
         let place = match written {
             Ok(place) => place,
             Err(error) => {
@@ -308,33 +329,39 @@ impl LogDevice {
         }
         let is_shared = state.open.len() > 1;
         drop(state);
-        let device = self.clone();
+        self.clone().begin_flush(is_shared);
+    }
+
+    /// Flushes on a thread that may wait for the disk. With several groups it first waits for others
+    /// that are about to write.
+    fn begin_flush(self: Arc<Self>, is_shared: bool) {
         if !is_shared {
-            return Runtime::beside(move || device.flush_for_waiters());
+            return Runtime::beside(move || self.flush_for_waiters());
         }
         drop(Runtime::spawn(async move {
-            device.gather().await;
-            Runtime::beside(move || device.flush_for_waiters());
+            self.gather().await;
+            Runtime::beside(move || self.flush_for_waiters());
         }));
     }
 
-    /// Waits while the groups' thread goes on to put changes, so that one flush is for all groups
-    /// that are about to write.
+    /// Waits until as many groups have put something as have for the last flush, so that one flush
+    /// is for all of them. Otherwise half of them would wait for each other's flush in turn.
     async fn gather(&self) {
-        let (mut before, mut quiet) = (0, 0);
-        for _ in 0..PASSES_MAX {
-            let put = self.state.lock().put;
-            quiet = if put == before { quiet + 1 } else { 0 };
-            if quiet == QUIET_PASSES {
+        let begun = Instant::now();
+        loop {
+            let (groups, before, took) = {
+                let state = self.state.lock();
+                (state.groups_waiting, state.groups_flushed, state.took)
+            };
+            if groups >= before || begun.elapsed() > (took / GATHERS).min(GATHERS_MAX) {
                 return;
             }
-            before = put;
             // Each task that is ready goes on once, and tokio looks for messages.
             tokio::task::yield_now().await;
         }
     }
 
-    fn flush_for_waiters(&self) {
+    fn flush_for_waiters(self: Arc<Self>) {
         loop {
             let flushed = self.flush();
             let mut state = self.state.lock();
@@ -344,13 +371,16 @@ impl LogDevice {
                 .partition(|(put, _)| *put <= durable || flushed.is_err());
             state.is_flushing = !wait.is_empty();
             state.waiters = wait;
-            let ends = !state.is_flushing;
+            let (ends, is_shared) = (!state.is_flushing, state.open.len() > 1);
             drop(state);
             for (put, waiter) in told {
                 waiter(if put <= durable { Ok(()) } else { flushed.clone() });
             }
             if ends {
                 return;
+            }
+            if is_shared {
+                return self.begin_flush(true);
             }
         }
     }
