@@ -1,6 +1,6 @@
-//! The network between members of server groups. They use connections of their own, between machines
-//! that both have a server's certificate. A connection is for the members of all groups: it carries
-//! one call at a time, and between two calls it is nobody's.
+//! The network between members of server groups. They use connections of their own, between
+//! machines that both have a server's certificate. A connection is for the members of all groups: it
+//! carries one call at a time, and between two calls it is nobody's.
 
 use bytes::Bytes;
 use net::call::{End, Stream, agree, call, is_at};
@@ -27,10 +27,10 @@ struct NetParts {
     /// The version and the address of the latest connection to each machine since this one's start.
     spoken: Mutex<BTreeMap<MachineId, (Version, String)>>,
     /// The connections that no call uses. The one that was used last is at the end.
-    idle: Mutex<BTreeMap<MachineId, VecDeque<Connection>>>,
+    idle: Mutex<BTreeMap<MachineId, VecDeque<MemberConnection>>>,
 }
 
-struct Connection {
+struct MemberConnection {
     frames: Frames<Stream>,
     round_trip: Arc<RoundTrip>,
     used_at: Instant,
@@ -77,7 +77,7 @@ struct MemberWire {
     stays: bool,
     /// That connection, present between two calls only: a conversation that was broken off does not
     /// go on.
-    connection: Option<Connection>,
+    connection: Option<MemberConnection>,
 }
 
 impl Wire for MemberWire {
@@ -113,7 +113,7 @@ impl Wire for MemberWire {
     }
 }
 
-impl Connection {
+impl MemberConnection {
     /// Sends a call, and waits for the answer.
     async fn carry(&mut self, call: Bytes) -> io::Result<Bytes> {
         let asked = Instant::now();
@@ -127,7 +127,7 @@ impl Connection {
 
 impl MemberWire {
     /// Gives a connection to the next call of any group.
-    fn put_back(&self, connection: Connection) {
+    fn put_back(&self, connection: MemberConnection) {
         let mut idle = self.net.idle.lock();
         let idle = idle.entry(self.machine).or_default();
         idle.push_back(connection);
@@ -137,7 +137,7 @@ impl MemberWire {
     }
 
     /// Calls the machine, and tries its latest address first.
-    async fn connect(&self, addresses: &[String]) -> io::Result<Connection> {
+    async fn connect(&self, addresses: &[String]) -> io::Result<MemberConnection> {
         let last = self.net.spoken.lock().get(&self.machine).map(|(_, address)| address.clone());
         let places = self.net.places.all();
         let others = addresses.iter().chain(&places).filter(|address| Some(*address) != last.as_ref());
@@ -148,7 +148,7 @@ impl MemberWire {
         self.net.spoken.lock().insert(self.machine, (version, address.clone()));
         frames::peers(&mut frames);
         let round_trip = self.net.round_trips.to(self.machine, TimedConnection::Group);
-        Ok(Connection { frames, round_trip, used_at: Instant::now() })
+        Ok(MemberConnection { frames, round_trip, used_at: Instant::now() })
     }
 
     async fn greet<'a>(&self, address: &'a String) -> Result<(Frames<Stream>, Version, &'a String), End> {

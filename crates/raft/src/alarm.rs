@@ -5,9 +5,9 @@
 //! Such a member must stop at once, since no one knows which of its promises it has forgotten. A
 //! call that raises the alarm does not return.
 //!
-//! A machine's groups share a disk. What one of them finds out about the disk concerns all: pages
-//! and segments hold what several groups wrote, and a disk that is older is older for each of them.
-//! What a group finds out about its own state concerns that group.
+//! A machine's groups share a disk. If one of them finds that the disk has lost something, that
+//! concerns all: pages and segments hold what several groups wrote, and a disk that is older is
+//! older for each of them. If a group finds that its own state is wrong, that concerns the group.
 
 use crate::life::Life;
 use crate::stop::stop;
@@ -25,7 +25,7 @@ tokio::task_local! {
 
 /// The reason why a member cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum MemberEnd {
     /// The disk has lost what was written, or is older than what was promised. So all groups of
     /// the machine have lost state.
     Disk(String),
@@ -35,30 +35,30 @@ pub enum Ended {
     Failed(String),
 }
 
-impl Ended {
+impl MemberEnd {
     /// Returns whether state is lost.
     pub fn is_damage(&self) -> bool {
-        !matches!(self, Ended::Failed(_))
+        !matches!(self, MemberEnd::Failed(_))
     }
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for MemberEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Ended::Disk(why) | Ended::State(why) | Ended::Failed(why)) = self;
+        let (MemberEnd::Disk(why) | MemberEnd::State(why) | MemberEnd::Failed(why)) = self;
         f.write_str(why)
     }
 }
 
-impl Error for Ended {}
+impl Error for MemberEnd {}
 
 /// The alarm of one member, shared by its threads.
 #[derive(Clone)]
 pub(crate) struct Alarm(Arc<Inner>);
 
 struct Inner {
-    why: OnceLock<Ended>,
+    why: OnceLock<MemberEnd>,
     raised: Notify,
-    tell: Box<dyn Fn(Ended) + Send + Sync>,
+    tell: Box<dyn Fn(MemberEnd) + Send + Sync>,
     disk: DiskAlarm,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Raised;
 impl DiskAlarm {
     /// Makes the alarm of a member on this disk. When it is raised, `tell` gets the reason, on any
     /// thread and with any lock held. It is raised at once if the disk's is.
-    pub(crate) fn member(&self, tell: impl Fn(Ended) + Send + Sync + 'static) -> Alarm {
+    pub(crate) fn member(&self, tell: impl Fn(MemberEnd) + Send + Sync + 'static) -> Alarm {
         let (why, raised) = (OnceLock::new(), Notify::new());
         let inner = Arc::new(Inner { why, raised, tell: Box::new(tell), disk: self.clone() });
         let mut state = self.0.lock();
@@ -86,7 +86,7 @@ impl DiskAlarm {
         state.members.push(Arc::downgrade(&inner));
         let why = state.why.clone();
         drop(state);
-        why.into_iter().for_each(|why| inner.ends(Ended::Disk(why)));
+        why.into_iter().for_each(|why| inner.ends(MemberEnd::Disk(why)));
         Alarm(inner)
     }
 
@@ -98,13 +98,13 @@ impl DiskAlarm {
             state.members.clone()
         };
         for member in members.iter().filter_map(Weak::upgrade) {
-            member.ends(Ended::Disk(why.clone()));
+            member.ends(MemberEnd::Disk(why.clone()));
         }
     }
 }
 
 impl Inner {
-    fn ends(&self, why: Ended) {
+    fn ends(&self, why: MemberEnd) {
         if self.why.set(why.clone()).is_ok() {
             match why.is_damage() {
                 true => tracing::error!(%why, "this server has lost what it had"),
@@ -119,7 +119,7 @@ impl Inner {
 impl Alarm {
     /// Raises the alarm of this member for the damage of its state that `error` describes.
     pub(crate) fn raise(&self, error: &dyn Error) -> ! {
-        self.0.ends(Ended::State(error.to_string()));
+        self.0.ends(MemberEnd::State(error.to_string()));
         unwind()
     }
 
@@ -135,8 +135,8 @@ impl Alarm {
         if is_damage { self.raise_disk(error) } else { self.stop(error) }
     }
 
-    /// Ends this member, which cannot go on and has lost nothing. A simulated process, which has one
-    /// member, ends as a whole.
+    /// Ends this member, which cannot go on and has lost nothing. A simulated process, which has
+    /// one member, ends as a whole.
     pub(crate) fn fail(&self, error: &dyn Error) -> ! {
         self.failed(error);
         unwind()
@@ -146,7 +146,7 @@ impl Alarm {
     pub(crate) fn failed(&self, error: &dyn Error) {
         match Life::current() {
             Some(life) if self.why().is_none() => life.fails(error),
-            _ => self.0.ends(Ended::Failed(error.to_string())),
+            _ => self.0.ends(MemberEnd::Failed(error.to_string())),
         }
     }
 
@@ -165,7 +165,7 @@ impl Alarm {
     }
 
     /// Returns why it was raised, if it was.
-    pub(crate) fn why(&self) -> Option<&Ended> {
+    pub(crate) fn why(&self) -> Option<&MemberEnd> {
         self.0.why.get()
     }
 
@@ -196,7 +196,7 @@ mod tests {
     use std::io;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    type Told = Arc<Mutex<Vec<(u64, Ended)>>>;
+    type Told = Arc<Mutex<Vec<(u64, MemberEnd)>>>;
 
     fn members(disk: &DiskAlarm, told: &Told, count: u64) -> Vec<Alarm> {
         let member = |number| {
@@ -217,12 +217,13 @@ mod tests {
         let error = |what: &str| io::Error::other(what.to_owned());
         assert!(unwinds(|| alarms[1].raise(&error("diverged"))));
         assert!(unwinds(|| alarms[2].fail(&error("panicked"))));
-        let (state, failed) = (Ended::State("diverged".to_owned()), Ended::Failed("panicked".to_owned()));
+        let (state, failed) =
+            (MemberEnd::State("diverged".to_owned()), MemberEnd::Failed("panicked".to_owned()));
         assert_eq!(*told.lock(), [(1, state.clone()), (2, failed.clone())]);
         assert!(alarms[0].why().is_none() && alarms[3].why().is_none());
         assert!(state.is_damage() && !failed.is_damage());
         assert!(unwinds(|| alarms[3].raise_disk(&error("rotten"))));
-        let rotten = Ended::Disk("rotten".to_owned());
+        let rotten = MemberEnd::Disk("rotten".to_owned());
         assert_eq!(told.lock()[2..], [(0, rotten.clone()), (3, rotten.clone())], "each is told once");
         // A member that is opened later is on the same disk.
         let later = members(&disk, &told, 1);

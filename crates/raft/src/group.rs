@@ -12,9 +12,10 @@ pub(crate) mod tests;
 
 pub use members::{MembersError, wait};
 
-use crate::alarm::{Alarm, Ended};
+use crate::alarm::{Alarm, MemberEnd};
 use crate::batch::WaitingInput;
 use crate::group_host::HostParts;
+use crate::group_id::GroupId;
 use crate::indispensable::indispensable;
 use crate::log::RaftLog;
 use crate::machine::{Position, Replica, StateMachine, position_of};
@@ -24,7 +25,6 @@ use crate::queue::{Attended, End, ProposalQueue};
 use crate::runtime::Runtime;
 use crate::store::{RowStore, RowStoreError, RowView, StoreStats};
 use crate::trust::Trust;
-use crate::types::GroupId;
 use crate::{Deliver, Event, Host, LogError, Standing, Wires};
 use directory::{Directory, Fault, Input, Store};
 use futures_util::FutureExt;
@@ -539,7 +539,7 @@ impl Group {
 
     /// Returns whether this member has lost state.
     pub fn is_damaged(&self) -> bool {
-        self.alarm.why().is_some_and(Ended::is_damage)
+        self.alarm.why().is_some_and(MemberEnd::is_damage)
     }
 
     /// Returns the last entry that is applied here.

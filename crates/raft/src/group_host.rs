@@ -12,11 +12,11 @@ mod tests;
 use crate::alarm::DiskAlarm;
 use crate::disk::{Disk, Local};
 use crate::group::{Group, GroupError, GroupSettings, MemberPlace};
+use crate::group_id::GroupId;
 use crate::log::LogDevice;
 use crate::lookout::Lookout;
 use crate::peers::{Conversation, Ears};
 use crate::store::{RowFile, StoreSettings};
-use crate::types::GroupId;
 use crate::{Deliver, Wires};
 use namespace::Attributes;
 use parking_lot::Mutex;
@@ -34,9 +34,9 @@ const SEGMENTS: u64 = 4;
 /// The number of log segments written while a checkpoint is under way.
 const SEGMENTS_MEANWHILE: u64 = 3;
 /// How long a group that is opened again waits for the last tasks of its former member.
-const LETS_GO_WITHIN: Duration = Duration::from_secs(90);
+const FORMER_ENDS_WITHIN: Duration = Duration::from_secs(90);
 /// The time between two looks whether it has let go.
-const LET_GO_LOOK: Duration = Duration::from_millis(5);
+const FORMER_LOOK: Duration = Duration::from_millis(5);
 
 /// The files of a machine's groups.
 #[derive(Clone, Debug)]
@@ -195,11 +195,11 @@ impl GroupHost {
     ) -> Result<(Group, impl Future<Output = ()> + Send + use<>), GroupError> {
         let let_go = async {
             while self.0.log.is_open(id) || self.0.rows.is_open(id) {
-                tokio::time::sleep(LET_GO_LOOK).await;
+                tokio::time::sleep(FORMER_LOOK).await;
             }
         };
         // Calls under way hold it a little longer.
-        tokio::time::timeout(LETS_GO_WITHIN, let_go).await.map_err(|_| GroupError::Open)?;
+        tokio::time::timeout(FORMER_ENDS_WITHIN, let_go).await.map_err(|_| GroupError::Open)?;
         Group::start(self.0.clone(), id, root, place, wires, deliver).await
     }
 

@@ -11,8 +11,8 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 #[error("a part of the server panicked")]
 struct Panicked;
 
-/// Runs `task`, which the member that it works for cannot do without. If it panics, nothing would be
-/// applied any more, so the member ends. A task of no member stops the process. A panic for the
+/// Runs `task`, which the member that it works for cannot do without. If it panics, nothing would
+/// be applied any more, so the member ends. A task of no member stops the process. A panic for the
 /// alarm is the exception.
 pub(crate) async fn indispensable<T>(task: impl Future<Output = T>) -> T {
     let done = AssertUnwindSafe(task).catch_unwind().await;

@@ -8,6 +8,7 @@ mod bit_repair;
 mod disk;
 mod group;
 mod group_host;
+mod group_id;
 mod indispensable;
 mod life;
 mod log;
@@ -26,10 +27,11 @@ mod store;
 mod trust;
 mod types;
 
-pub use alarm::Ended;
+pub use alarm::MemberEnd;
 pub use disk::{Disk, DiskFile};
 pub use group::{Group, GroupError, GroupSettings, GroupStatus, Logged, MemberPlace, MembersError, wait};
 pub use group_host::{GroupFiles, GroupHost};
+pub use group_id::GroupId;
 pub use life::Life;
 pub use log::LogError;
 pub use machine::{Deliver, Event};
@@ -40,5 +42,5 @@ pub use stop::{EXIT_DISK, stop};
 pub use store::{
     Checkpoint, FORMAT, Reread, Row, RowFile, RowStore, RowStoreError, RowView, StoreSettings, StoreStats,
 };
-pub use types::{GroupId, Host, Keeping};
+pub use types::{Host, Keeping};
 pub use wire::FOUNDER_MEMBER as FOUNDER;

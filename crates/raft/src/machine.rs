@@ -10,7 +10,7 @@ use super::queue::ProposalQueue;
 use super::runtime::Runtime;
 use super::storage::when_there_is_room;
 use super::types::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
-use crate::alarm::{Alarm, Ended};
+use crate::alarm::{Alarm, MemberEnd};
 use crate::store::{Checkpoint, LOOK, RowStore, RowStoreError, RowView};
 use directory::{Directory, Fault, Output, Violation};
 use futures_util::{Stream, TryStreamExt};
@@ -41,7 +41,7 @@ pub enum Event {
     Standing,
     /// This member cannot go on. It must not be asked for anything any more. This event comes on
     /// any thread, with any lock held.
-    Ended(Ended),
+    Ended(MemberEnd),
 }
 
 /// Receives events. It is called on the group's thread, in the order of the log, with no lock of

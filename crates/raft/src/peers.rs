@@ -1,6 +1,7 @@
 //! The messages between members, and the network that openraft sees. Each call is answered before
 //! the next one is made.
 
+use super::group_id::GroupId;
 use super::log::bytes_of;
 use super::lookout::Lookout;
 use super::machine::Raft;
@@ -9,7 +10,7 @@ use super::queue::ProposalQueue;
 use super::runtime::Runtime;
 use super::starts::{Introduction, Start};
 use super::trust::{Trust, VoteRefusal, Voting};
-use super::types::{GroupId, Host, Snapshot, SnapshotMeta, Types, Vote};
+use super::types::{Host, Snapshot, SnapshotMeta, Types, Vote};
 use crate::disk::Disk;
 use crate::store::{Checkpoint, Row, RowStore, RowStoreError, RowView, StoreSettings};
 use bytes::Bytes;

@@ -349,8 +349,8 @@ fn eight_groups_keep_their_histories_while_machines_stop_and_lose_disks() {
     }
 }
 
-/// One group has no majority, and waits for ever. The members of all others are on the same threads.
-/// Then its members are opened again beside the others.
+/// One group has no majority, and waits for ever. The members of all others are on the same
+/// threads. Then its members are opened again beside the others.
 #[test]
 fn a_group_that_is_stuck_keeps_no_other_waiting() {
     let building = Building::new();

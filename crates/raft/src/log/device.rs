@@ -15,8 +15,9 @@ use super::segment::Frame;
 use super::segments::Segments;
 use super::{LogError, LogRecord, RaftLog, decode, forward, invalid, recovery};
 use crate::disk::Disk;
+use crate::group_id::GroupId;
 use crate::runtime::Runtime;
-use crate::types::{GroupEntry, GroupId};
+use crate::types::GroupEntry;
 use openraft::async_runtime::AsyncRuntime;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -332,8 +333,8 @@ impl LogDevice {
         self.clone().begin_flush(is_shared);
     }
 
-    /// Flushes on a thread that may wait for the disk. With several groups it first waits for others
-    /// that are about to write.
+    /// Flushes on a thread that may wait for the disk. With several groups it first waits for
+    /// others that are about to write.
     fn begin_flush(self: Arc<Self>, is_shared: bool) {
         if !is_shared {
             return Runtime::beside(move || self.flush_for_waiters());

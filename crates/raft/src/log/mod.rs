@@ -27,9 +27,10 @@ mod tests;
 pub(crate) use device::LogDevice;
 pub(super) use recent::{Recent, bytes_of};
 
+use super::group_id::GroupId;
 use super::runtime::Runtime;
 use super::starts::Starts;
-use super::types::{GroupEntry, GroupId, LogId, Vote};
+use super::types::{GroupEntry, LogId, Vote};
 use crate::store::lacks_room;
 use index::{LogChange, Noted, SegmentStart};
 use openraft::async_runtime::AsyncRuntime;
@@ -244,8 +245,8 @@ impl RaftLog {
         self.device.read(self.group, index)
     }
 
-    /// Reads the entry at `index` likewise. If other groups would have to wait for the disk, a thread
-    /// beside reads.
+    /// Reads the entry at `index` likewise. If other groups would have to wait for the disk, a
+    /// thread beside reads.
     pub(super) async fn read_beside(self: &Arc<Self>, index: u64) -> Result<Option<GroupEntry>, LogError> {
         if !self.is_shared() {
             return self.read(index);

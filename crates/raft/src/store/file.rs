@@ -12,7 +12,7 @@ use super::blocks::Blocks;
 use super::overlay::Overlay;
 use super::{OnDisk, RowStore, RowStoreError, RowView, StoreSettings};
 use crate::disk;
-use crate::types::GroupId;
+use crate::group_id::GroupId;
 use parking_lot::{Mutex, RwLock};
 use redb::backends::FileBackend;
 use redb::{Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, TableDefinition, TableError};

@@ -22,8 +22,8 @@ pub use reread::Reread;
 
 use crate::alarm::Alarm;
 use crate::disk::DiskFile;
+use crate::group_id::GroupId;
 use crate::stop::stop;
-use crate::types::GroupId;
 use blocks::Blocks;
 pub(crate) use blocks::{LOOK, lacks_room};
 use file::{LowerLayers, RowChange, RowTable};
