@@ -1,6 +1,6 @@
 //! The network between members of server groups. They use connections of their own, between
-//! machines that both have a server's certificate. A connection is for the members of all groups: it
-//! carries one call at a time, and between two calls it is nobody's.
+//! machines that both have a server's certificate. A connection is for the members of all groups.
+//! It carries one call at a time, and between two calls it is nobody's.
 
 use bytes::Bytes;
 use net::call::{End, Stream, agree, call, is_at};
