@@ -472,12 +472,14 @@ impl LogDevice {
     }
 
     /// Returns whether another segment exists for when this one is full. It reserves one if the
-    /// disk has room. It does not wait for a write that is under way: the caller asks again.
+    /// disk has room. With several groups it does not wait for a write that is under way: the
+    /// caller asks again.
     pub(super) fn has_spare(&self) -> bool {
         if self.state.lock().files.spares > 0 {
             return true;
         }
-        let Some(mut segments) = self.segments.try_lock() else { return false };
+        let segments = if self.is_shared() { self.segments.try_lock() } else { Some(self.segments.lock()) };
+        let Some(mut segments) = segments else { return false };
         let reserved = segments.reserve_one();
         self.state.lock().files = LogFiles::of(&segments);
         reserved.is_ok()
