@@ -12,7 +12,7 @@
 
 use super::log::RaftLog;
 use super::queue::ProposalQueue;
-use super::starts::{Forgotten, Introduction, Start, Starts};
+use super::starts::{Forgotten, Introduction, KnownStart, Start, Starts};
 use super::storage::when_there_is_room;
 use super::types::{Host, LogId};
 use crate::alarm::Alarm;
@@ -167,21 +167,15 @@ impl Trust {
         match judged {
             Ok(false) => Ok(()),
             Ok(true) => {
-                self.state.lock().noting.insert(it.member);
+                let mut noting = Noting::begin(self, it.member, before);
                 self.log.save_starts();
-                let noted = self.log.flushed().await;
-                if noted.is_err() {
-                    // The member asks again. A start that is not durable here does not count.
-                    let known = &mut self.starts.lock().known;
-                    match before {
-                        Some(before) => known.insert(it.member, before),
-                        None => known.remove(&it.member),
-                    };
-                }
-                self.state.lock().noting.remove(&it.member);
-                match noted {
-                    Err(error) if !error.lacks_room() => self.alarm.disk_failed(&error, error.is_damage()),
-                    noted => noted.map_err(|_| VoteRefusal::NotNow),
+                match self.log.flushed().await {
+                    Ok(()) => {
+                        noting.is_durable = true;
+                        Ok(())
+                    }
+                    Err(error) if error.lacks_room() => Err(VoteRefusal::NotNow),
+                    Err(error) => self.alarm.disk_failed(&error, error.is_damage()),
                 }
             }
             Err(Forgotten::Start) if self.is_up(it.member) => Err(VoteRefusal::Twin),
@@ -293,6 +287,35 @@ impl Trust {
     /// Notes that the member voted for this one in that term.
     pub(super) fn voted(&self, member: u64, term: u64) {
         self.starts.lock().voted(member, term);
+    }
+}
+
+/// Stands for a start that is being noted. It ends with the caller, who may not wait any more. A
+/// start that is not durable then does not count, and the member asks again.
+struct Noting<'a> {
+    trust: &'a Trust,
+    member: u64,
+    before: Option<KnownStart>,
+    is_durable: bool,
+}
+
+impl Noting<'_> {
+    fn begin(trust: &Trust, member: u64, before: Option<KnownStart>) -> Noting<'_> {
+        trust.state.lock().noting.insert(member);
+        Noting { trust, member, before, is_durable: false }
+    }
+}
+
+impl Drop for Noting<'_> {
+    fn drop(&mut self) {
+        if !self.is_durable {
+            let known = &mut self.trust.starts.lock().known;
+            match self.before {
+                Some(before) => known.insert(self.member, before),
+                None => known.remove(&self.member),
+            };
+        }
+        self.trust.state.lock().noting.remove(&self.member);
     }
 }
 
