@@ -194,7 +194,7 @@ impl ListeningHost {
         talk: impl FnOnce(Frames<Stream>) -> T + Send + 'static,
     ) -> Result<(), End> {
         take_off(&mut frames)?;
-        self.server.host().spawn(async move {
+        self.server.group().spawn(async move {
             let talking = async {
                 put_on(&mut frames)?;
                 talk(frames).await
@@ -287,7 +287,7 @@ impl ListeningHost {
     }
 
     async fn hear_peer(&self, mut frames: Frames<Stream>) -> Result<(), End> {
-        let mut conversation = self.server.host().listen();
+        let mut conversation = self.server.group().listen();
         loop {
             let call = frames::receive(&mut frames).await?;
             let answer = conversation.hear(&call).await;
@@ -384,7 +384,7 @@ impl ListeningHost {
         let reading = async {
             while let Some(frame) = stream.next().await {
                 let frame = frame?;
-                self.server.host().heard();
+                self.server.group().heard();
                 // An empty frame is a probe.
                 if frame.is_empty() {
                     if answers.send(None).await.is_err() {

@@ -15,10 +15,7 @@ use lease::SessionId;
 use namespace::Attributes;
 use net::CredentialStore;
 use parking_lot::{Condvar, Mutex};
-use raft::{
-    Event, Group, GroupFiles, GroupHost, GroupId, GroupSettings, Keeping, Member, MemberPlace, Standing,
-    Wires, stop,
-};
+use raft::{Event, Group, GroupSettings, Keeping, Member, MemberPlace, Standing, Wires};
 use share_hosts::ShareHost;
 use share_hosts::Shares;
 use std::collections::BTreeMap;
@@ -38,8 +35,7 @@ const TICK: Duration = Duration::from_millis(500);
 
 /// The server of a machine.
 pub(crate) struct Server {
-    /// The groups of this machine, and the one that it is a member of.
-    group: OnceLock<(GroupHost, Group)>,
+    group: OnceLock<Group>,
     share_host: Arc<ShareHost>,
     routes: Mutex<Routes>,
     traffic: Traffic,
@@ -124,12 +120,11 @@ impl Server {
         self: &Arc<Self>,
         here: Weak<dyn LocalClient>,
         settings: GroupSettings,
-        files: GroupFiles,
         place: MemberPlace,
         wires: Arc<dyn Wires>,
     ) -> Result<(), MachineError> {
         let _ = self.here.set(here);
-        let dir = files.dir.clone();
+        let dir = self.dir.join("server");
         os::private::make_dir(&dir).map_err(|source| DataError::Io {
             verb: "make",
             file: dir.clone(),
@@ -141,12 +136,9 @@ impl Server {
                 server.deliver(event);
             }
         });
-        let host = GroupHost::open(files, settings);
-        let opened = host.and_then(|host| {
-            let group = host.group(GroupId::FIRST, root(), place, wires, deliver)?;
-            Ok((host, group))
-        });
-        let _ = self.group.set(opened.map_err(|source| MachineError::Group { dir, source })?);
+        let group = Group::open(&dir, settings, root(), place, wires, deliver)
+            .map_err(|source| MachineError::Group { dir, source })?;
+        let _ = self.group.set(group);
         self.group().begin();
         self.look();
         Ok(())
@@ -156,7 +148,7 @@ impl Server {
     /// greeting finds the leader and all servers.
     fn look(&self) {
         // The group cannot be asked while it is being opened. It is looked at afterwards.
-        let Some((_, group)) = self.group.get() else { return };
+        let Some(group) = self.group.get() else { return };
         let standing = group.standing();
         let now = (standing.leads, servers(&standing));
         let before = mem::replace(&mut *self.told.lock(), now.clone());
@@ -210,21 +202,7 @@ impl Server {
 
     pub(crate) fn group(&self) -> &Group {
         #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
-        let (_, group) = self.group.get().expect("the group is open");
-        group
-    }
-
-    /// The groups of this machine, and their thread.
-    pub(crate) fn host(&self) -> &GroupHost {
-        #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
-        let (host, _) = self.group.get().expect("the group is open");
-        host
-    }
-
-    /// Ends the group in order, and then the groups' thread with all connections on it.
-    pub(crate) fn end(&self) {
-        self.group().shutdown();
-        self.host().end();
+        self.group.get().expect("the group is open")
     }
 
     pub(crate) fn share_host(&self) -> &Arc<ShareHost> {
@@ -320,8 +298,7 @@ impl Server {
             Event::Applied(outputs) => self.follow(outputs),
             Event::Replaced => self.share_host.compare(),
             Event::Standing => self.look(),
-            Event::Ended(why) if why.is_damage() => (self.damaged)(why.to_string()),
-            Event::Ended(why) => stop(&why),
+            Event::Damaged(why) => (self.damaged)(why),
         }
     }
 

@@ -1,10 +1,11 @@
-//! A replicated group that hosts a directory: an openraft group of one member or several, its log,
-//! and its rows.
+//! The replicated group that hosts the directory: an openraft group of one member or several, its
+//! log, and its store.
 //!
 //! An input that is proposed to the leader becomes part of a log entry and is applied. Its outputs
 //! are delivered when the entry is durable, if they rest on that. The log makes changes durable.
-//! The rows are checkpointed now and then, and a start replays the log behind the last checkpoint.
-//! openraft and the state machine run on the thread of the machine's groups ([`crate::GroupHost`]).
+//! The store is checkpointed now and then, and a start replays the log behind the last checkpoint.
+//! openraft and the state machine run on one thread of the group's own, which also waits for the
+//! disk.
 
 mod members;
 #[cfg(test)]
@@ -12,47 +13,45 @@ pub(crate) mod tests;
 
 pub use members::{MembersError, wait};
 
-use crate::alarm::{Alarm, MemberEnd};
+use crate::alarm::Alarm;
 use crate::batch::WaitingInput;
-use crate::group_host::HostParts;
-use crate::group_id::GroupId;
-use crate::indispensable::indispensable;
-use crate::log::RaftLog;
+use crate::disk::{Disk, Local};
+use crate::indispensable::Indispensable;
+use crate::log::{LogDevice, RaftLog};
+use crate::lookout::Lookout;
 use crate::machine::{Position, Replica, StateMachine, position_of};
-use crate::peers::{Ear, Here, KnownPeers, Listening, Peers};
+use crate::peers::{Ear, Here, KnownPeers, Peers};
 use crate::proposer::{Clock, Proposer};
 use crate::queue::{Attended, End, ProposalQueue};
-use crate::runtime::Runtime;
-use crate::store::{RowStore, RowStoreError, RowView, StoreStats};
+use crate::store::{RowStoreError, RowView, StoreSettings, StoreStats};
 use crate::trust::Trust;
-use crate::{Deliver, Event, Host, LogError, Standing, Wires};
+use crate::types::GroupId;
+use crate::{Conversation, Deliver, Event, Host, LogError, Standing, Wires};
 use directory::{Directory, Fault, Input, Store};
-use futures_util::FutureExt;
 use lease::{SessionId, Time};
 use namespace::Attributes;
 use openraft::EntryPayload;
-use openraft::async_runtime::AsyncRuntime;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::ReadPolicy;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use wire::{ToClient, ToServer, Version, Versions};
 
-/// Bounds of a machine's groups.
+/// Bounds of a [`Group`].
 #[derive(Clone, Copy, Debug)]
 pub struct GroupSettings {
-    /// Memory for the rows of all groups, whatever their number. Half is for pages of the file, and
-    /// an eighth for each of the two layers of changed rows. The rest is for the data of the
-    /// directories and the log.
+    /// Memory for the server's rows, whatever their number. Half is for pages of the file, and an
+    /// eighth for each of the two layers of changed rows. The rest is for the data of the directory
+    /// and the log.
     pub memory_bytes: usize,
     /// The longest time before changes reach the store's file.
     pub checkpoint_after: Duration,
@@ -73,10 +72,17 @@ pub struct MemberPlace {
     pub founds: bool,
     /// The versions that this program knows.
     pub knows: Versions,
+    /// The file that notes how far the log is durable, beside its directory. If older files of the
+    /// log are put back, the mark shows it.
+    pub mark: Option<PathBuf>,
+    /// Whether its files are not those of the last start: they are a copy, or were put back.
+    pub moved: bool,
 }
 
-/// How long the work of a member that has failed may take to end.
-const ENDS_WITHIN: Duration = Duration::from_secs(5);
+/// The number of log segments that make a checkpoint necessary.
+const SEGMENTS: u64 = 4;
+/// The number of log segments written while a checkpoint is under way.
+const SEGMENTS_MEANWHILE: u64 = 3;
 
 impl Default for GroupSettings {
     fn default() -> GroupSettings {
@@ -115,15 +121,9 @@ pub enum GroupError {
     /// The rows cannot be written to disk.
     #[error("the rows cannot be written down: the server's disk is full, or it has ended")]
     NoCheckpoint,
-    /// The thread of the machine's groups failed to start.
+    /// Its thread failed to start.
     #[error("starting the server's thread: {0}")]
     Thread(std::io::Error),
-    /// The host of the groups has ended, or a part of it has failed.
-    #[error("this server has ended")]
-    Closed,
-    /// This machine's former member of the group has not ended.
-    #[error("this server's former member of the group has not ended yet")]
-    Open,
     /// openraft refuses.
     #[error("{doing} the server's group: {cause}")]
     Raft {
@@ -144,8 +144,6 @@ impl GroupError {
             GroupError::Version(_)
             | GroupError::NoCheckpoint
             | GroupError::Thread(_)
-            | GroupError::Closed
-            | GroupError::Open
             | GroupError::Raft { .. } => false,
         }
     }
@@ -212,17 +210,67 @@ pub struct Group {
     pub(crate) ear: Arc<Ear>,
     begun: Arc<Notify>,
     member: u64,
+    runtime: tokio::runtime::Handle,
+    thread: Mutex<Option<JoinHandle<()>>>,
     alarm: Alarm,
-    /// Its sender is dropped when the work has ended.
-    ended: Mutex<Option<Receiver<()>>>,
-    host: Arc<HostParts>,
 }
 
 impl Group {
-    /// Starts this machine's member of the group `id`. See [`crate::GroupHost::start_group`].
-    pub(crate) async fn start(
-        host: Arc<HostParts>,
-        id: GroupId,
+    /// Starts the member whose files are in the directory `dir`, on a thread of its own. See
+    /// [`Group::start`].
+    ///
+    /// From then on damage is reported ([`Event::Damaged`]), and any other disk error stops the
+    /// process ([`crate::EXIT_DISK`]).
+    pub fn open(
+        dir: &Path,
+        settings: GroupSettings,
+        root: Attributes,
+        place: MemberPlace,
+        wires: Arc<dyn Wires>,
+        deliver: Deliver,
+    ) -> Result<Group, GroupError> {
+        let dir = dir.to_owned();
+        let (tell, started) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(move || {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(tell.send(Err(GroupError::Thread(error)))),
+            };
+            runtime.block_on(async {
+                match Group::start(Arc::new(Local), &dir, settings, root, place, wires, deliver).await {
+                    Ok((group, works)) => {
+                        let indispensable = Indispensable(group.alarm.clone());
+                        let lookout = group.ear.lookout.clone();
+                        drop(tokio::spawn(async move { lookout.look_out().await }));
+                        drop(tell.send(Ok(group)));
+                        // This is a task, because tokio polls the system first whenever the future
+                        // that a thread blocks on continues.
+                        let works = async move {
+                            let _indispensable = indispensable;
+                            works.await;
+                        };
+                        drop(tokio::spawn(works).await);
+                    }
+                    Err(error) => drop(tell.send(Err(error))),
+                }
+            });
+        });
+        let thread = thread.map_err(GroupError::Thread)?;
+        let mut group = started.recv().map_err(|error| GroupError::raft("starting", error))??;
+        *group.thread.get_mut() = Some(thread);
+        Ok(group)
+    }
+
+    /// Starts the member whose files are on `disk`, in the directory `dir`. A founder's root has
+    /// the attributes `root`. For a lone voter it returns when everything that was applied before
+    /// is applied again. No event is delivered before [`Group::begin`]. Whenever this member begins
+    /// to lead, it first proposes [`Input::Lead`].
+    ///
+    /// It also returns the future that does the member's work from then on.
+    pub async fn start(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        settings: GroupSettings,
         root: Attributes,
         mut place: MemberPlace,
         wires: Arc<dyn Wires>,
@@ -230,26 +278,21 @@ impl Group {
     ) -> Result<(Group, impl Future<Output = ()> + Send + use<>), GroupError> {
         let deliver = Arc::new(deliver);
         let told = deliver.clone();
-        let alarm = host.alarm.member(move |why| told(Event::Ended(why)));
-        if let Some(why) = alarm.why() {
-            return Err(GroupError::Damaged(why.to_string()));
-        }
-        let log = Arc::new(host.log.group(id));
-        let (rows, knows, founder) = (host.rows.clone(), place.knows, place.host.name.clone());
-        let its = alarm.clone();
-        let open = move || open_machine(rows.group(id)?, root, &founder, knows, its);
-        let (machine, is_new) = match log.is_shared() {
-            true => Runtime::spawn_blocking(open).await.map_err(|e| GroupError::raft("opening", e))??,
-            false => open()?,
-        };
+        let alarm = Alarm::new(move |why| told(Event::Damaged(why)));
+        let (machine, is_new) = open_machine(&*disk, dir, settings, root, &place, alarm.clone())?;
         if place.founds {
             // The rows may be a backup's.
             place.host.name = machine.founder_name();
         }
         let machine = Arc::new(RwLock::new(machine));
+        let segment_bytes = settings.log_bytes / SEGMENTS;
+        let keep_bytes = settings.log_bytes + SEGMENTS_MEANWHILE * segment_bytes;
+        let mark = place.mark.as_deref();
+        let log = LogDevice::open(disk.clone(), &dir.join("log"), segment_bytes, keep_bytes, mark)?;
+        let log = Arc::new(log.group(GroupId::FIRST));
         let lacks_rows = is_new && log.was_there();
         if lacks_rows || log.purged() > machine.read().position.applied {
-            return Err(GroupError::Behind { rows: host.dir.join("rows") });
+            return Err(GroupError::Behind { rows: dir.join("rows") });
         }
         let queue = Arc::new(ProposalQueue::default());
         let alone = Arc::new(AtomicBool::new(false));
@@ -263,24 +306,24 @@ impl Group {
             queue: queue.clone(),
         };
         let (clock, standing): (Arc<Mutex<Option<Clock>>>, Arc<Mutex<Standing>>) = Default::default();
-        let member = place.member;
+        let (member, knows) = (place.member, place.knows);
         let (here, known) = (Here::default(), KnownPeers::default());
-        let trust = Trust::begin(member, host.moved, log.clone(), &queue, alarm.clone()).await?;
+        let trust = Trust::begin(member, place.moved, log.clone(), &queue, alarm.clone()).await?;
         let trust = Arc::new(trust);
+        let lookout = Arc::<Lookout>::default();
         let peers = Peers {
-            group: id,
             member,
             here: here.clone(),
             known: known.clone(),
             wires: wires.clone(),
-            lookout: host.lookout.clone(),
+            lookout: lookout.clone(),
             trust: trust.clone(),
         };
         let proposer = Proposer {
             queue: queue.clone(),
             log: log.clone(),
             state,
-            settings: host.settings,
+            settings,
             clock: clock.clone(),
             standing: standing.clone(),
             alone: alone.clone(),
@@ -289,61 +332,48 @@ impl Group {
             alarm: alarm.clone(),
             started: Instant::now(),
         };
-        let raft = alarm.clone().over(proposer.start()).await.map_err(|error| match alarm.why() {
-            Some(why) if why.is_damage() => GroupError::Damaged(why.to_string()),
-            _ => error,
+        let raft = proposer.start().await.map_err(|error| match alarm.why() {
+            Some(why) => GroupError::Damaged(why.to_owned()),
+            None => error,
         })?;
-        let ear = Arc::new(Ear {
-            group: id,
-            member,
-            raft: raft.clone(),
-            here,
-            known,
-            wires,
-            knows,
-            started: Instant::now(),
-            disk: host.disk.clone(),
-            dir: host.dir.clone(),
-            lookout: host.lookout.clone(),
-            trust,
-        });
-        let listening = Listening::begin(host.ears.clone(), ear.clone());
         let begun = Arc::new(Notify::new());
-        let (may_work, raised) = (begun.clone(), alarm.clone());
+        let (may_work, works_on, raised) = (begun.clone(), raft.clone(), alarm.clone());
         let attended = Attended(queue.clone());
-        let (ends, ended) = channel();
-        let (silent, shuts_down) = (standing.clone(), raft.clone());
         let works = async move {
-            let _ends: Sender<()> = ends;
-            let parts = (attended, listening);
-            let work = indispensable(async {
+            let _attended = attended;
+            let work = async {
                 may_work.notified().await;
-                proposer.work(raft).await;
-            });
+                proposer.work(works_on).await;
+            };
             tokio::select! {
                 biased;
                 () = raised.raised() => {}
-                // A panic has raised it.
-                _ = AssertUnwindSafe(work).catch_unwind() => {}
-            }
-            if raised.why().is_some() {
-                // It says nothing more, and no one hears it.
-                silent.lock().leads = false;
-                drop(parts);
-                // A part of it that is gone does not end.
-                let _ = tokio::time::timeout(ENDS_WITHIN, shuts_down.shutdown()).await;
+                () = work => {}
             }
         };
-        let works = alarm.clone().over(works);
-        let ended = Mutex::new(Some(ended));
-        let group =
-            Group { machine, log, queue, clock, standing, alone, ear, begun, member, alarm, ended, host };
-        Ok((group, works))
+        let (started, dir) = (Instant::now(), dir.to_owned());
+        let ear = Ear { member, raft, here, known, wires, knows, started, disk, dir, lookout, trust };
+        let ear = Arc::new(ear);
+        let (runtime, thread) = (tokio::runtime::Handle::current(), Mutex::new(None));
+        Ok((
+            Group { machine, log, queue, clock, standing, alone, ear, begun, member, runtime, thread, alarm },
+            works,
+        ))
     }
 
-    /// Returns the group's number.
-    pub fn id(&self) -> GroupId {
-        self.ear.group
+    /// Runs `work` on the group's thread, until it ends or the group does. It must not block.
+    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        drop(self.runtime.spawn(work));
+    }
+
+    /// Begins a conversation with another member, which calls over a new connection.
+    pub fn listen(&self) -> Conversation {
+        Conversation::with(self.ear.clone())
+    }
+
+    /// Notes that a client sent a message.
+    pub fn heard(&self) {
+        self.ear.lookout.heard();
     }
 
     /// Returns the members and the leader.
@@ -394,9 +424,7 @@ impl Group {
     /// Returns the version that another member speaks with this one, if it has spoken since this
     /// one started.
     pub fn speaks(&self, member: u64) -> Option<Version> {
-        let standing = self.standing.lock();
-        let member = standing.members.iter().find(|it| it.id == member)?;
-        self.ear.wires.speaks(member.host.machine)
+        self.ear.wires.speaks(member)
     }
 
     /// Proposes an input. It never blocks, so the caller may hold a lock that `deliver` takes. A
@@ -448,17 +476,14 @@ impl Group {
             // Another may lead by now. Its changes come after this look at the state.
             return None;
         }
-        if alone && self.log.waits() {
-            // The thread of several groups does not wait for the disk.
-            let may_wait = !self.log.is_shared() || self.host.thread() != Some(std::thread::current().id());
-            match may_wait.then(|| self.log.sync()) {
-                Some(Ok(())) => {}
-                Some(Err(error)) if !error.lacks_room() => self.alarm.disk_failed(&error, error.is_damage()),
+        if alone {
+            match self.log.sync() {
                 // The answer comes from an entry, which waits for room.
-                Some(Err(_)) | None => {
+                Err(error) if error.lacks_room() => {
                     self.propose(Input::Message { session, message: question.clone() });
                     return None;
                 }
+                synced => synced.unwrap_or_else(|error| self.alarm.stop(&error)),
             }
         }
         Some(answer)
@@ -501,18 +526,14 @@ impl Group {
     /// Rereads from the disk the log segment after the one whose first frame is `after`. Returns
     /// its first frame and its size in bytes.
     pub fn reread_log(&self, after: Option<u64>) -> Option<(u64, usize)> {
-        self.log.reread(after).unwrap_or_else(|error| self.alarm.disk_failed(&error, error.is_damage()))
+        self.log.reread(after).unwrap_or_else(|error| {
+            if error.is_damage() { self.alarm.raise(&error) } else { self.alarm.stop(&error) }
+        })
     }
 
     /// Reports an error from reading this member's data. Does not return.
     pub fn lose(&self, error: &RowStoreError) -> ! {
-        self.alarm.disk_failed(error, error.is_damage())
-    }
-
-    /// Ends this member as a failure of it does. Does not return.
-    #[cfg(test)]
-    pub(crate) fn fails(&self, why: &'static str) -> ! {
-        self.alarm.fail(&std::io::Error::other(why))
+        if error.is_damage() { self.alarm.raise(error) } else { self.alarm.stop(error) }
     }
 
     /// Returns the number that this start of the member has drawn.
@@ -539,7 +560,7 @@ impl Group {
 
     /// Returns whether this member has lost state.
     pub fn is_damaged(&self) -> bool {
-        self.alarm.why().is_some_and(MemberEnd::is_damage)
+        self.alarm.why().is_some()
     }
 
     /// Returns the last entry that is applied here.
@@ -619,12 +640,11 @@ impl Group {
     fn join(&self, end: End) {
         self.queue.end(end);
         self.begun.notify_one();
-        let Some(ended) = self.ended.lock().take() else { return };
-        // A simulated host has no thread. `deliver` may have held the group last: then its work
-        // ends after this call.
-        if self.host.thread().is_some_and(|thread| thread != std::thread::current().id()) {
-            // Nothing is sent.
-            let _ = ended.recv();
+        let Some(thread) = self.thread.lock().take() else { return };
+        // `deliver` may have held the group last. Then its thread ends after this call.
+        if thread.thread().id() != std::thread::current().id() {
+            // The thread returns nothing, and a panic would have stopped the process.
+            drop(thread.join());
         }
     }
 }
@@ -635,21 +655,24 @@ impl Drop for Group {
     }
 }
 
-/// Opens the state in `store`. A new one is that of a cluster that the machine of this name founds.
-/// Also returns whether it was created just now.
+/// Opens the state. Also returns whether it was created just now.
 fn open_machine(
-    store: RowStore,
+    disk: &dyn Disk,
+    dir: &Path,
+    settings: GroupSettings,
     root: Attributes,
-    founder: &str,
-    knows: Versions,
+    place: &MemberPlace,
     alarm: Alarm,
 ) -> Result<(Replica, bool), GroupError> {
-    let mut store = store.with_alarm(alarm.clone());
+    let knows = place.knows;
+    let bounds =
+        StoreSettings { cache_bytes: settings.memory_bytes / 2, overlay_bytes: settings.memory_bytes / 8 };
+    let mut store = disk.open_rows(&dir.join("rows"), bounds)?.with_alarm(alarm.clone());
     let is_new = store.position().is_none();
     let position = match store.position() {
         Some(position) => Position::decode(&position).map_err(GroupError::state)?,
         None => {
-            Directory::create(&mut store, root, founder, knows);
+            Directory::create(&mut store, root, &place.host.name, knows);
             let position = Position::default();
             if let Some(checkpoint) = store.checkpoint(position.encode().map_err(GroupError::state)?) {
                 checkpoint.write()?;

@@ -13,7 +13,7 @@ use admin::{ControlRefusal, RequestWork};
 use data_dir::{DataError, Identity, MARK, Placed, io, missing};
 use net::{Authority, CredentialStore, Listener};
 use os::{STOP_LOOK, private};
-use raft::{FOUNDER, GroupFiles, Host, Keeping, MemberPlace, Standing};
+use raft::{FOUNDER, Host, Keeping, MemberPlace, Standing};
 use share_hosts::{ReferenceIndex, ShareHost, wall_clock};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -109,21 +109,23 @@ impl Membership {
         let (machine, name) = (self.machine.0, self.settings.name.clone());
         let host = Host { machine, name, keeping: Keeping::Keeps, addresses: Vec::new() };
         let moved = identity.serves == Some(member) && identity.placed != Some(placed);
-        let place = MemberPlace { member, host, founds: member == FOUNDER, knows: self.settings.knows };
-        let files = GroupFiles {
-            dir: self.dir.join("server"),
+        let place = MemberPlace {
+            member,
+            host,
+            founds: member == FOUNDER,
+            knows: self.settings.knows,
             mark: Some(self.dir.join(MARK)),
             moved: moved && !self.settings.accepts_older,
         };
         let here: Arc<dyn LocalClient> = self.client_host.clone();
-        server.serve(Arc::downgrade(&here), self.settings.group, files, place, wires)?;
+        server.serve(Arc::downgrade(&here), self.settings.group, place, wires)?;
         let elsewhere = share_host.shares().server().disk().is_none();
         let known = Identity::change(&self.dir, |known| {
             (known.made, known.serves) = (true, Some(member));
             (known.shares, known.elsewhere) = (true, elsewhere);
         });
         if let Err(error) = known {
-            server.end();
+            server.group().shutdown();
             return Err(error.into());
         }
         server.tend_certificates();
@@ -206,7 +208,7 @@ impl Serving {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
-        self.server.end();
+        self.server.group().shutdown();
     }
 }
 

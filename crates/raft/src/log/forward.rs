@@ -3,8 +3,7 @@
 use super::index::{GroupIndex, LogChange, Spot};
 use super::segments::Segments;
 use super::{LogRecord, decode};
-use crate::group_id::GroupId;
-use crate::types::GroupEntry;
+use crate::types::{GroupEntry, GroupId};
 use std::collections::BTreeMap;
 
 /// So many segments in service are a long log.

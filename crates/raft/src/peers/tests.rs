@@ -1,30 +1,31 @@
 //! Conversations of several members with one.
 
 use super::*;
-use crate::group::tests::{Nobody, files, open_alone, root};
+use crate::group::tests::{Nobody, open_alone, root};
 use crate::starts::Starts;
-use crate::{FOUNDER, Group, GroupHost, GroupSettings, MemberPlace};
+use crate::{FOUNDER, Group, GroupSettings, MemberPlace};
 use openraft::async_runtime::WatchReceiver;
 
 /// Opens a member that has heard nothing yet.
-fn open_learner(dir: &Path) -> (GroupHost, Group) {
+fn open_learner(dir: &Path) -> Group {
     let place = MemberPlace {
         member: FOUNDER + 1,
         host: Host { name: "second".to_owned(), ..Host::default() },
         founds: false,
         knows: Versions::KNOWN,
+        mark: None,
+        moved: false,
     };
     let (settings, wires) = (GroupSettings::default(), Arc::new(Nobody));
-    let host = GroupHost::open(files(dir), settings).unwrap();
-    let group = host.group(GroupId::FIRST, root(), place, wires, Box::new(|_| ())).unwrap();
+    let group = Group::open(dir, settings, root(), place, wires, Box::new(|_| ())).unwrap();
     group.begin();
-    (host, group)
+    group
 }
 
 fn say(conversation: &mut Conversation, member: u64, call: &PeerCall) -> PeerAnswer {
     let starts = started();
     let mut said = |call: &PeerCall| {
-        let call = postcard::to_allocvec(&(GroupId::FIRST, member, (FOUNDER, starts.own()), call)).unwrap();
+        let call = postcard::to_allocvec(&(member, (FOUNDER, starts.own()), call)).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         postcard::from_bytes::<(Start, PeerAnswer)>(&runtime.block_on(conversation.hear(&call))).unwrap().1
     };
@@ -56,8 +57,8 @@ fn snapshots_of_two_conversations_do_not_mix() {
     let meta = SnapshotMeta { last_log_id: applied.applied, last_membership: applied.membership };
     let all = rows.page(None, usize::MAX).unwrap();
 
-    let (host, learner) = open_learner(dirs[1].path());
-    let (mut first, mut second) = (host.listen(), host.listen());
+    let learner = open_learner(dirs[1].path());
+    let (mut first, mut second) = (learner.listen(), learner.listen());
     let tell = |conversation: &mut Conversation, call: PeerCall| say(conversation, FOUNDER + 1, &call);
     assert!(matches!(tell(&mut first, PeerCall::Begin(meta.clone())), PeerAnswer::Taken));
     assert!(matches!(tell(&mut first, PeerCall::Rows(all.clone())), PeerAnswer::Taken));

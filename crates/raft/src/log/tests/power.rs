@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::disk::{Disk, DiskFile};
-use crate::store::{RowFile, RowStoreError, StoreSettings};
+use crate::store::{RowStore, RowStoreError, StoreSettings};
 
 const SECTOR: usize = 512;
 const SMALL: u64 = 4 << 10;
@@ -152,7 +152,7 @@ impl Disk for Forgetful {
         Ok(())
     }
 
-    fn open_rows(&self, _: &Path, _: StoreSettings) -> Result<Arc<RowFile>, RowStoreError> {
+    fn open_rows(&self, _: &Path, _: StoreSettings) -> Result<RowStore, RowStoreError> {
         unreachable!("a log has no rows")
     }
 }

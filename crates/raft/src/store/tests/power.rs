@@ -75,8 +75,7 @@ impl StorageBackend for Recorder {
 }
 
 pub(super) fn open(recorder: &Recorder) -> RowStore {
-    let blocks = Blocks::open(recorder.clone(), None).unwrap();
-    RowFile::over(blocks, Path::new("memory"), SMALL).unwrap().group(GroupId::FIRST).unwrap()
+    RowStore::over(Blocks::open(recorder.clone(), None).unwrap(), Path::new("memory"), SMALL).unwrap()
 }
 
 /// Returns a row's value, which contains the checkpoint that wrote it.

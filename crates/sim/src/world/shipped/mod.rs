@@ -111,7 +111,7 @@ impl World {
                 self.leads_or_not(at, leads);
                 Ok(())
             }
-            ServerEvent::Event(raft::Event::Ended(why)) if self.shipped.servers[at].was_put_back => {
+            ServerEvent::Event(raft::Event::Damaged(why)) if self.shipped.servers[at].was_put_back => {
                 self.notes(|| format!("server {at} has forgotten: {why}"));
                 self.happened.refused += 1;
                 let server = &mut self.shipped.servers[at];
@@ -142,7 +142,7 @@ impl World {
                 outputs.into_iter().try_for_each(|output| self.server_puts_out(at, output))
             }
             ServerEvent::Event(raft::Event::Applied(_)) => Ok(()),
-            ServerEvent::Event(raft::Event::Ended(why)) => {
+            ServerEvent::Event(raft::Event::Damaged(why)) => {
                 Err(format!("server {at} says that it has lost what it had: {why}"))
             }
             ServerEvent::Changed(which) => {
