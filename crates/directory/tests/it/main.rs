@@ -12,6 +12,7 @@ mod hand_over;
 mod handles;
 mod joint;
 mod joint_cases;
+mod leaving;
 mod locks;
 mod messages;
 mod path_leases;
