@@ -4,8 +4,8 @@
 //! before. The integer 1 alone is class 0, and is 01. An integer of class j has j ones, a zero, and
 //! its number within the class in the class's width of bits. After the last integer stands 00.
 //!
-//! Departs from Farsite §4.1.3, which takes Elias' code γ': because a code with its end within
-//! costs about ten bits more by γ' on a tree like the paper's, and half as much by this one
+//! Departs from Farsite §4.1.3, which takes Elias' code γ': because to say where an identifier ends
+//! costs nine bits by γ' on a tree of the paper's size, and six by this one
 //! (docs/decisions/identifier-code.md). The widths are those that make identifiers shortest on such
 //! a tree.
 //!

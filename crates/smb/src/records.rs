@@ -176,7 +176,8 @@ pub(crate) enum KeptRecord {
 impl Handle {
     /// Returns what makes the open persistent, if it is.
     fn persistence(&self) -> Option<Durable> {
-        self.durable.lock().clone().filter(|durable| durable.is_persistent)
+        // Most writes are through opens that are not.
+        self.durable.lock().as_ref().filter(|durable| durable.is_persistent).cloned()
     }
 
     /// Makes what was done through a persistent open durable, with the open itself. Its client
