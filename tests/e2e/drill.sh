@@ -24,9 +24,9 @@ free_disk() { rm -f "$scratch/data$1/filler" "$scratch/data$1/more"; }
 begin_work() {
     local i=$1 state=$scratch/work-$1-$2
     mkdir -p "${mounts[i]}/work-$i-$2" "$state"
-    job env OPERATIONS=0 PAUSE=0.03 LARGEST=40000 SEED="$((SEED * 10 + i))" "$journal" work "${mounts[i]}/work-$i-$2" "$state" 2>"$state/errors"
+    errors=$state/errors job env OPERATIONS=0 PAUSE=0.03 LARGEST=40000 SEED="$((SEED * 10 + i))" "$journal" work "${mounts[i]}/work-$i-$2" "$state"
     workers[$i]=$job work[$i]=work-$i-$2
-    job "$beat" "${mounts[i]}/beat-$i" "$scratch/beats-$i" 2>"$state/beat-errors"
+    errors=$state/beat-errors job "$beat" "${mounts[i]}/beat-$i" "$scratch/beats-$i"
     beaters[$i]=$job
 }
 

@@ -13,7 +13,7 @@ declare -A journals=() writers=()
 begin_journal() {
     local i=$1 dir=$2 state=$scratch/$2-$1
     mkdir -p "${mounts[i]}/$dir-$i" "$state"
-    job env OPERATIONS=0 PAUSE=0.03 LARGEST=40000 SEED="$((SEED * 10 + i))" "$journal" work "${mounts[i]}/$dir-$i" "$state" 2>"$state/errors"
+    errors=$state/errors job env OPERATIONS=0 PAUSE=0.03 LARGEST=40000 SEED="$((SEED * 10 + i))" "$journal" work "${mounts[i]}/$dir-$i" "$state"
     journals[$i]=$dir writers[$i]=$job
 }
 
@@ -157,7 +157,7 @@ part_killed() {
         job python3 -Sc 'import os, random, sys
 fd = os.open(sys.argv[1], os.O_RDONLY)
 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-while True: os.pread(fd, 10, random.randrange(3000000))' "${mounts[2]}/read-and-written" 2>/dev/null
+while True: os.pread(fd, 10, random.randrange(3000000))' "${mounts[2]}/read-and-written"
     done
     job python3 -Sc 'import os, sys
 fd = os.open(sys.argv[1], os.O_RDWR)

@@ -4,7 +4,7 @@
 [ -z "${PLAIN:-}" ] || skip "nothing to see on a plain directory"
 [ "$(id -u)" = 0 ] || skip "the users of SMB are others than this one, which wants root"
 PATH=$PATH:/usr/sbin
-for need in smbclient krb5kdc kadmin.local kinit; do command -v $need >/dev/null || skip "$need is missing: install smbclient krb5-kdc krb5-admin-server krb5-user"; done
+for need in smbclient smbtorture krb5kdc kadmin.local kinit; do command -v $need >/dev/null || skip "$need is missing: install smbclient samba-testsuite krb5-kdc krb5-admin-server krb5-user"; done
 
 # Ports that are free now. The loopback address alone.
 free() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
@@ -143,6 +143,23 @@ refuses "no key of the ticket's version" kerberos //$host/work -c ls
 admin ktadd -k "$keytab" "cifs/$host"
 get_ticket anna
 does "the new key" $host -c ls
+
+# Tickets of four seconds, and sessions that outlive them: signed, encrypted, and neither asked for. Samba takes Kerberos for no
+# address, so the name is one, for the case alone.
+context="tickets that end"
+printf '127.0.0.1 localhost %s\n' "$host" >"$scratch/hosts.names"
+printf '[global]\nrealm = %s\nsmb ports = %s\n' "$realm" "$port" >"$scratch/torture.conf"
+cases=(expire1n expire1s expire1e expire2s expire2e expire_disconnect) running=()
+# They mostly sleep.
+for case in "${cases[@]}"; do
+    unshare -m sh -c 'mount --bind "$1" /etc/hosts && shift && exec "$@"' - "$scratch/hosts.names" \
+        timeout 240 smbtorture -s "$scratch/torture.conf" --use-kerberos=required -U "anna@$realm%secret" "//$host/work" "smb2.session.$case" >"$scratch/$case" 2>&1 &
+    running+=($!)
+done
+wait "${running[@]}" || true
+for case in "${cases[@]}"; do
+    grep -q "^success: $case" "$scratch/$case" || fail "smb2.session.$case: $(tail -n 12 "$scratch/$case"; tail -n 3 "$log")"
+done
 lh user remove anna >/dev/null
 refuses "the user is unknown" kerberos //$host/work -c ls
 ! grep -qiE "secret|EncryptionKey|session_key" "$log" || fail "the log has a secret"

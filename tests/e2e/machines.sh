@@ -13,8 +13,12 @@
 #   on I COMMAND... runs COMMAND in its network, with its data directory in $DATA
 #   leader [NOT]    which machine leads, as any that is up and is not NOT says
 #   settled [N]     waits until N servers (3) vote, have all that there is and have been heard of
-#   job COMMAND...  runs COMMAND in a process group of its own, ended at exit whatever happens; leaves the group in $job
-#   join_jobs       waits for all of them; 1 if one fails
+#   job COMMAND...  runs COMMAND in a process group of its own, ended at exit whatever happens; leaves the group in $job;
+#                   what it says of errors goes to a file of its own, or to the one that is named: errors=FILE job COMMAND...
+#   join_jobs       waits for all of them; 1 if one fails, with what these said in $joined
+#   spread_over N   machines 2 and 3 become servers, too, and the directory gets N servers on the three
+#   moving [PATH...]   from here on regions go from one of those to another all the time: these, or any; still ends it, and leaves how many in $moved and $tried
+#   maybe_moving    both, if MOVING=N is set: a script whose machines 1 to 3 may be servers then runs with N servers of the directory
 #   within SECONDS  the whole test, ten times what it takes: afterwards it is said where all hang, and all of leasehold is killed, so that every call fails
 #
 # All mounts are in the mount namespace of the test, below $scratch: `nsenter --net` and not `ip netns exec`, which makes a new one.
@@ -29,7 +33,8 @@ net=lh$$
 machines=0 pids=() mounts=() disks=() begun_at=() started_ms=
 # Of every leasehold that is started from here on.
 options=()
-declare -A jobs=() wire_pids=() clocks=()
+job_count=0 joined=
+declare -A jobs=() job_errors=() wire_pids=() clocks=()
 
 address() { echo "10.77.0.$1"; }
 hub() { ip -n "$net-hub" "$@"; }
@@ -227,10 +232,41 @@ settled() {
     fail "hangs: the servers have not settled within $hang s: $(cat "$scratch/servers"; tail -qn 2 "$scratch"/machine*.log)"
 }
 
+spread_over() {
+    local n
+    for n in 2 3; do lh 1 server add "machine$n" >"$scratch/add.log" 2>&1 || fail "machine$n does not serve: $(cat "$scratch/add.log")"; done
+    settled 3
+    directory_servers=$1
+    for n in $(seq 2 "$1"); do
+        mkdir "${mounts[1]}/begins-$n"
+        lh 1 delegate "/begins-$n" >"$scratch/delegate.log" 2>&1 || fail "no new server of the directory: $(cat "$scratch/delegate.log")"
+        rmdir "${mounts[1]}/begins-$n"
+    done
+}
+
+moving() {
+    echo "0 0" >"$scratch/moves"
+    LEASEHOLD=$leasehold setsid "$root/tests/e2e/mover" "$scratch" "$net" "$directory_servers" "${mounts[1]}" "$@" &
+    mover=$!
+}
+
+still() {
+    touch "$scratch/enough"
+    wait "$mover" || true
+    rm "$scratch/enough"
+    read -r moved tried <"$scratch/moves"
+    say "$moved of $tried regions moved; the others: $(sort "$scratch/stayed.log" 2>/dev/null | uniq -c | sort -rn | head -3 | tr '\n' ';')"
+}
+
+maybe_moving() { [ -z "${MOVING:-}" ] || { spread_over "$MOVING" && moving; }; }
+maybe_still() { [ -z "${MOVING:-}" ] || still; }
+
 job() {
-    setsid "$@" &
+    job_count=$((job_count + 1))
+    local to=${errors:-$scratch/errors-$job_count}
+    setsid "$@" 2>"$to" &
     job=$!
-    jobs[$job]=$*
+    jobs[$job]=$* job_errors[$job]=$to
 }
 
 # end_jobs: kill -9; what they return does not count.
@@ -246,10 +282,12 @@ join_jobs() {
     for group in "${!jobs[@]}"; do
         status=0
         wait "$group" || status=$?
-        [ $status = 0 ] || failed+=("${jobs[$group]} (status $status)")
+        cat "${job_errors[$group]}" >&2
+        [ $status = 0 ] || failed+=("${jobs[$group]%% *} (status $status): $(tail -n 4 "${job_errors[$group]}")")
         unset "jobs[$group]"
     done
-    [ ${#failed[@]} = 0 ] || { say "FAILED: $(printf '%s; ' "${failed[@]}")" >&2 && return 1; }
+    joined=$(printf '%s; ' "${failed[@]}")
+    [ ${#failed[@]} = 0 ] || { say "FAILED: $joined" >&2 && return 1; }
 }
 
 disk() {
@@ -263,6 +301,7 @@ disk() {
 }
 
 cleanup() {
+    [ -z "${mover:-}" ] || kill -9 -- "-$mover" 2>/dev/null || true
     local i
     {
         for i in "${disks[@]}"; do umount -l "$i"; done

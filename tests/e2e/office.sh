@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # An office: five machines, one of them the server, five mounts; what people do there with files, at once and in the same directories, every read checked.
-# PARTS="seen git" runs only those, one by one. The sizes are for two slow cores: ROUNDS, LINES, ... of tests/shared/* make it longer.
+# PARTS="seen git" runs only those, one by one. MOVING=8 runs all over eight servers of the directory, with regions that move. The sizes are for two slow cores: ROUNDS, LINES, ... of tests/shared/* make it longer.
 . "$(dirname "$0")/machines.sh"
 shared=$root/tests/shared
 # In groups that run at once: they are in each other's way as people are, and use the time in which others wait.
-groups=("seen held exercise" "save maildir git" "cross locks sqlite" pjdfstest append)
+groups=("seen held exercise" onlookers "save maildir git" "cross locks sqlite" pjdfstest append)
 [ -z "${PARTS:-}" ] || groups=($PARTS)
 
 # on_mounts NAME MACHINE...: a program of tests/shared in a directory of its own, through these machines' mounts.
@@ -19,6 +19,7 @@ on_mounts() {
 
 run_seen() { ROUNDS=${ROUNDS:-150} on_mounts seen 1 2 3 4 5; }
 run_held() { on_mounts held 3 1; }
+run_onlookers() { on_mounts onlookers 2 3 1 4; }
 run_exercise() { OPS=${OPS:-500} on_mounts exercise 4 5; }
 run_save() { SAVES=${SAVES:-25} on_mounts save 2 4; }
 run_maildir() { MAILS=${MAILS:-20} on_mounts maildir 1 2 3 4 5; }
@@ -44,14 +45,16 @@ failed=()
 build 5
 within "${WITHIN:-2000}"
 for i in 1 2 3 4 5; do start "$i"; done
+maybe_moving
 for group in "${groups[@]}"; do
     began=$SECONDS
     for one in $group; do "run_$one"; done
     # One fault is no reason to know nothing of the rest.
-    join_jobs || failed+=("$group")
+    join_jobs || failed+=("$group: $joined")
     say "$group: $((SECONDS - began)) s"
 done
 
+maybe_still
 for i in 1 2 3 4 5; do
     whole_tree "$i" >"$scratch/tree$i"
     cmp -s "$scratch/tree1" "$scratch/tree$i" || failed+=("in the end machines 1 and $i differ: $(diff "$scratch/tree1" "$scratch/tree$i" | head -4)")
@@ -60,5 +63,5 @@ done
 lh 1 fsck >"$scratch/fsck.log" 2>&1 || fail "fsck of the running server: $(tail -5 "$scratch/fsck.log")"
 [ ${#failed[@]} = 0 ] || fail "$(printf '%s; ' "${failed[@]}")see above"
 stop_all
-fsck_clean "$scratch/data1"
+[ -n "${MOVING:-}" ] || fsck_clean "$scratch/data1"
 passed "${groups[*]}"

@@ -67,7 +67,7 @@ head -c 20000000 /dev/urandom >"$scratch/large"
 cp "$scratch/large" "${mounts[4]}/large"
 for n in $(seq 300); do echo "file $n" >"${mounts[4]}/tree/$n"; done
 sync "${mounts[4]}/large" "${mounts[4]}/tree"
-job env OPERATIONS=0 PAUSE=0.03 LARGEST=40000 SEED="$SEED" "$journal" work "${mounts[4]}/work" "$scratch/work" 2>"$scratch/work/errors"
+errors=$scratch/work/errors job env OPERATIONS=0 PAUSE=0.03 LARGEST=40000 SEED="$SEED" "$journal" work "${mounts[4]}/work" "$scratch/work"
 worker=$job
 sleep 2
 

@@ -23,6 +23,8 @@ for share in $(seq "$shares"); do
 done
 mkdir -m 777 "$mnt/continuous"
 lh share add continuous /continuous --continuous >/dev/null
+mkdir -m 777 "$mnt/hideunread"
+lh share add hideunread /hideunread --hide-unreadable >/dev/null
 mkdir "$scratch/torture"
 # shellcheck disable=SC2086 # CASES are several words.
 TMPDIR=$scratch/torture "$root/tests/smbtorture/run" "$address" "$mnt" "$shares" ${WRITE:+--write} ${SLOW:+--slow} ${CASES:-} || fail "$(grep -c panicked "$log") panics; the cases are above"

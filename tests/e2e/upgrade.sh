@@ -51,9 +51,9 @@ version() { for i in 1 2 3; do status "$i" 'use["cluster"]'; done | sort -u | tr
 begin_work() {
     local i=$1 state=$scratch/work-$1-$2
     mkdir -p "$state" "${mounts[i]}/work-$i-$2"
-    job env OPERATIONS=0 PAUSE=0.03 LARGEST=40000 SEED="$i" "$journal" work "${mounts[i]}/work-$i-$2" "$state" 2>"$state/errors"
+    errors=$state/errors job env OPERATIONS=0 PAUSE=0.03 LARGEST=40000 SEED="$i" "$journal" work "${mounts[i]}/work-$i-$2" "$state"
     workers[i]=$job work[i]=work-$i-$2
-    job "$beat" "${mounts[i]}/beat-$i" "$scratch/beats-$i" 2>"$state/beat-errors"
+    errors=$state/beat-errors job "$beat" "${mounts[i]}/beat-$i" "$scratch/beats-$i"
     beaters[i]=$job
 }
 

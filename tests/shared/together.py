@@ -1,4 +1,5 @@
 """Processes that work at once, one for each mount, under a watchdog. For the programs of this directory."""
+import faulthandler
 import multiprocessing
 import os
 import sys
@@ -24,6 +25,8 @@ class Pulse:
 
 
 def run(number, act, pulse, arguments):
+    # A page that is not there is SIGBUS, and says nothing by itself.
+    faulthandler.enable()
     try:
         act(pulse, *arguments)
     except AssertionError as e:

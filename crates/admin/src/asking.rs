@@ -1,10 +1,12 @@
 //! Requests of people to the machine of a data directory.
 
+use crate::balance::{BalanceReport, BalanceSwitch};
 use crate::checks::ScrubReport;
 use crate::cluster::{
     AuthorityReport, FileLeases, Invitation, InvitationReport, Invited, MachineName, MachineReport,
     ServerStanding,
 };
+use crate::map::{MapReport, PinnedFile, RegionMove};
 use crate::progress::{ControlNote, ControlProgress};
 use crate::protocol::{ControlReply, ControlRequest};
 use crate::refusal::ControlRefusal;
@@ -15,6 +17,11 @@ use data_dir::DataDir;
 use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How long another server may take to lead, and how often it is asked.
+const LEADS_WITHIN: Duration = Duration::from_secs(30);
+const LEADS_LOOK: Duration = Duration::from_millis(500);
 
 /// Why a machine could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -171,13 +178,22 @@ pub fn add_server(
     ask_running(data, &ControlRequest::AddServer(who.to_owned()), progress)
 }
 
-/// Makes the server `who` an ordinary machine again.
+/// Makes the server `who` an ordinary machine again. One that leads is asked again until another
+/// does.
 pub fn remove_server(
     data: &Path,
     who: &str,
     progress: &mut dyn FnMut(&ControlProgress),
 ) -> Result<MachineName, AskError> {
-    ask_running(data, &ControlRequest::RemoveServer(who.to_owned()), progress)
+    let begun = Instant::now();
+    loop {
+        match ask_running(data, &ControlRequest::RemoveServer(who.to_owned()), progress) {
+            Err(AskError::Refused(ControlRefusal::LeadsYet { .. })) if begun.elapsed() < LEADS_WITHIN => {
+                std::thread::sleep(LEADS_LOOK);
+            }
+            answer => return answer,
+        }
+    }
 }
 
 /// Moves all shares off the server `who`.
@@ -187,6 +203,41 @@ pub fn drain(
     progress: &mut dyn FnMut(&ControlProgress),
 ) -> Result<MachineName, AskError> {
     ask_running(data, &ControlRequest::Drain(who.to_owned()), progress)
+}
+
+/// Reports which server of the directory manages which regions, or the file at `path`.
+pub fn map(data: &Path, path: Option<String>) -> Result<MapReport, AskError> {
+    ask_running(data, &ControlRequest::Map(path), &mut |_| {})
+}
+
+/// Hands the region that begins at `path` over to the server `to` of the directory, or to a new
+/// one, and pins it there if `pin`. Blocks until the region is there.
+pub fn delegate(
+    data: &Path,
+    (path, to, pin): (String, Option<u16>, bool),
+    progress: &mut dyn FnMut(&ControlProgress),
+) -> Result<RegionMove, AskError> {
+    ask_running(data, &ControlRequest::Delegate { path, to, pin }, progress)
+}
+
+/// Pins the file at `path` to its server, or takes the pin away.
+pub fn pin(data: &Path, path: String, pinned: bool) -> Result<PinnedFile, AskError> {
+    ask_running(data, &ControlRequest::Pin { path, pinned }, &mut |_| {})
+}
+
+/// Reports the loads of the servers of the directory, and what the balance would do about them. If
+/// `acts`, the first exchange that is due is made.
+pub fn balance(
+    data: &Path,
+    acts: bool,
+    progress: &mut dyn FnMut(&ControlProgress),
+) -> Result<BalanceReport, AskError> {
+    ask_running(data, &ControlRequest::Balance { acts }, progress)
+}
+
+/// Has regions move by themselves, or not.
+pub fn switch_balance(data: &Path, on: bool) -> Result<BalanceSwitch, AskError> {
+    ask_running(data, &ControlRequest::SwitchBalance(on), &mut |_| {})
 }
 
 /// Replaces the authority that certifies machines by one with a new key.

@@ -3,8 +3,10 @@
 //! answers.
 
 mod asking;
+mod balance;
 mod checks;
 mod cluster;
+mod map;
 mod progress;
 mod protocol;
 mod refusal;
@@ -14,14 +16,17 @@ mod status;
 mod stored;
 
 pub use asking::{
-    AskError, add_server, ask, ask_live, ask_status, drain, expel, invitations, invite, leases, machines,
-    remove_server, renew_authority, revoke, scrub, servers, shares,
+    AskError, add_server, ask, ask_live, ask_status, balance, delegate, drain, expel, invitations, invite,
+    leases, machines, map, pin, remove_server, renew_authority, revoke, scrub, servers, shares,
+    switch_balance,
 };
+pub use balance::{BalanceReport, BalanceSwitch, KeptWhy, LoadPair, ServerLoad};
 pub use checks::{FsckFault, FsckReport, ScrubReport};
 pub use cluster::{
     AuthorityReport, ContentKeeping, FileLeases, Invitation, InvitationReport, Invited, LeaseLine,
     LeaseRight, LeaseStanding, MachineName, MachineReport, MachineStanding, RightsReport, ServerStanding,
 };
+pub use map::{MapEntry, MapReport, MovedWhy, PinnedFile, RegionMove, ServerOfMap};
 pub use progress::{ControlNote, ControlProgress};
 pub use protocol::{ControlReply, ControlRequest};
 pub use refusal::{ControlRefusal, RequestWork};

@@ -48,6 +48,20 @@ pub enum ControlProgress {
         /// The machine.
         machine: String,
     },
+    /// Another server of the directory was made. Its group gets members.
+    ServerFounded {
+        /// Its number.
+        server: u16,
+    },
+    /// A region is handed over.
+    Delegating {
+        /// The region's identifier.
+        region: String,
+        /// The server that has it.
+        from: u16,
+        /// The next server.
+        to: u16,
+    },
     /// Another authority certifies machines.
     AuthorityRenewed,
     /// The former authority's invitations are void. Its backups have its key.

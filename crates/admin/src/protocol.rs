@@ -42,6 +42,33 @@ pub enum ControlRequest {
     Drain(String),
     /// Renews the authority: [`crate::AuthorityReport`].
     RenewAuthority,
+    /// Which server of the directory manages which regions, or the file at this path:
+    /// [`crate::MapReport`].
+    Map(Option<String>),
+    /// Hands the region that begins at this path over to the server of this number, or to a new
+    /// one: [`crate::RegionMove`].
+    Delegate {
+        /// The path.
+        path: String,
+        /// The server's number; none for a new server.
+        to: Option<u16>,
+        /// Whether it is pinned there.
+        pin: bool,
+    },
+    /// Pins the file at this path to its server, or takes the pin away: [`crate::PinnedFile`].
+    Pin {
+        /// The path.
+        path: String,
+        /// Whether it is pinned.
+        pinned: bool,
+    },
+    /// The loads of the servers of the directory: [`crate::BalanceReport`].
+    Balance {
+        /// Whether the first exchange that is due is made.
+        acts: bool,
+    },
+    /// Has regions move by themselves, or not: [`crate::BalanceSwitch`].
+    SwitchBalance(bool),
     /// Makes a backup: [`backup::BackupReport`].
     Backup(BackupOrder),
     /// About stored shares; see [`SharesRequest`].
@@ -66,7 +93,12 @@ impl ControlRequest {
     /// they are sent to the server first.
     pub fn counts_all(&self) -> bool {
         match self {
-            ControlRequest::Fsck | ControlRequest::Leases(_) | ControlRequest::Invite(_) => true,
+            ControlRequest::Fsck
+            | ControlRequest::Leases(_)
+            | ControlRequest::Invite(_)
+            | ControlRequest::Delegate { .. }
+            | ControlRequest::Map(Some(_))
+            | ControlRequest::Pin { .. } => true,
             ControlRequest::Shares(request) => !matches!(request, SharesRequest::Discover),
             _ => false,
         }
@@ -92,7 +124,12 @@ impl ControlRequest {
             | ControlRequest::AddServer(_)
             | ControlRequest::RemoveServer(_)
             | ControlRequest::Drain(_)
-            | ControlRequest::RenewAuthority => false,
+            | ControlRequest::RenewAuthority
+            | ControlRequest::Map(_)
+            | ControlRequest::Delegate { .. }
+            | ControlRequest::Pin { .. }
+            | ControlRequest::Balance { .. }
+            | ControlRequest::SwitchBalance(_) => false,
         }
     }
 }

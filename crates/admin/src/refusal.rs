@@ -96,6 +96,38 @@ pub enum ControlRefusal {
     OnlyServer,
     /// The only server that keeps content cannot be drained.
     OnlyKeeper,
+    /// The directory has no server of this number.
+    NoSuchServer {
+        /// The number.
+        server: u16,
+    },
+    /// A server of the directory has no leader, or fewer voters than the root server.
+    ServerNotReady {
+        /// Its number.
+        server: u16,
+    },
+    /// A region was not handed over in time, and stays where it is.
+    RegionStays {
+        /// The path at which it begins.
+        path: String,
+    },
+    /// The file is not pinned.
+    NotPinned {
+        /// Its path.
+        path: String,
+    },
+    /// The machine that is to be no server any more leads. Another will in a moment, and must be
+    /// asked then.
+    LeadsYet {
+        /// The machine.
+        machine: String,
+    },
+    /// Servers of the directory still have a member on the machine, without which they might have
+    /// no majority.
+    ServersStay {
+        /// The machine.
+        machine: String,
+    },
     /// The text is no key.
     NoKey {
         /// The text.
@@ -164,6 +196,10 @@ pub enum RequestWork {
     Certifying,
     /// Changing the servers.
     ChangingServers,
+    /// Making another server of the directory.
+    FoundingServer,
+    /// Handing a region over.
+    Delegating,
     /// Reading everything.
     Scrubbing,
     /// Making a backup.

@@ -32,6 +32,11 @@ pub enum BackupError {
         /// The directory.
         dir: PathBuf,
     },
+    /// Files are at other servers of the directory than the root server.
+    #[error(
+        "files are at other servers of the directory than server 0, and a backup takes those of one: hand their regions back first (leasehold map, leasehold delegate PATH 0)"
+    )]
+    SeveralServers,
     /// The server cannot say which data belongs to a backup.
     #[error("{0}")]
     Server(String),

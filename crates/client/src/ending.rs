@@ -54,9 +54,10 @@ impl Client {
         open.flat_map(|(server, _)| self.what_is_lost(server)).collect()
     }
 
-    /// Whether the log has all of it.
-    pub fn is_all_logged(&self) -> bool {
-        self.publishing.is_idle()
+    /// Whether the log for `server` has all of it, and no other log has a part.
+    pub fn is_all_logged(&self, server: ServerId) -> bool {
+        let mut others = self.servers.iter().filter(|(id, _)| *id != server);
+        self.publishing.is_idle() && others.all(|(_, other)| other.log.is_all_applied())
     }
 
     /// The log entries that this server may not have, and the number of the first. The client must
@@ -185,7 +186,7 @@ mod tests {
             shares.insert(upload.share);
             client.handle(at(5), Input::Stored { upload: upload.upload, result: Ok(hashes) }, &mut out);
         }
-        assert!(client.is_all_logged());
+        assert!(client.is_all_logged(ServerId::ROOT));
         let (first, entries) = client.log_left(ServerId::ROOT);
         (first, entries, shares)
     }

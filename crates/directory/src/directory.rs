@@ -1,6 +1,8 @@
 //! The interface of the state machine.
 
-use crate::cluster::in_use::known_to;
+use crate::balance::activity::{ActiveFiles, Activity};
+use crate::cluster::in_use::{InUse, known_to};
+use crate::cluster::registry::{Changes, Registry};
 use crate::io::{Input, Output};
 use crate::requests::subtrees::Subtrees;
 use crate::rows::decoded::DecodedRecords;
@@ -9,15 +11,15 @@ use crate::rows::keys;
 use crate::rows::machines::Enrolment;
 use crate::rows::record::Record;
 use crate::sessions::session::Misdeed;
-use crate::state::{Checkpointed, DirectoryState, RegionState, ServerState};
+use crate::state::{Checkpointed, ClusterState, DirectoryState, RegionState, ServerState};
 use crate::store::Unchanged;
 use crate::transaction::Transaction;
 use crate::{
     CertificateAuthority, Corrupt, DelegateError, Fault, Inspector, InvitationReport, LeaseReport,
-    MachineCredential, MachineReport, Policy, Store, WaitReport,
+    MachineCredential, MachineReport, Placement, Policy, RegionReport, Store, WaitReport,
 };
 use ident::{FileId, ServerId};
-use lease::{SessionId, Time};
+use lease::{Label, SessionId, Time};
 use namespace::{Attributes, ContentHead, ShareId, Times};
 use rustc_hash::FxHashSet;
 use std::cell::RefCell;
@@ -59,6 +61,8 @@ pub struct Directory {
     lasts: bool,
     subtrees: Subtrees,
     decoded: DecodedRecords,
+    /// The files in use. With one server nothing is counted.
+    activity: Activity,
 }
 
 impl Directory {
@@ -72,30 +76,39 @@ impl Directory {
         // prefix.
         record.next_integer = ident::OVERFLOW + 1;
         store.put(&keys::of(&FileId::root(), keys::Tag::Record), record.to_bytes(&FileId::root()));
-        let enrolment = crate::rows::machines::found(store, founder.to_owned());
+        crate::rows::machines::found(store, founder.to_owned());
         let has = (1, root.ino.max(1) + 1);
-        let state = DirectoryState::new(ServerId::ROOT, known.newest, enrolment, has);
+        let cluster = ClusterState {
+            in_use: InUse::of(known.newest),
+            enrolment: Enrolment { machines: 1, ..Enrolment::default() },
+            changes: Changes { last: 1, removal: 0 },
+        };
+        let state = DirectoryState::new(ServerId::ROOT, cluster, has);
         let mut directory = Directory::of(state, Checkpointed::nothing(), known);
         directory.checkpoint(store);
         directory
     }
 
     /// Creates another server of the cluster, which manages no file yet. It knows the machines that
-    /// `root` does, the store of the root server. Leaves the first checkpoint in `store`.
+    /// the root server does: `registry` is whole ([`Directory::registry`] since 0). A restored
+    /// cluster founds its servers anew. So numbers of sessions and inodes begin beyond any that
+    /// could have been given `at` this time, UTC seconds. Leaves the first checkpoint in `store`.
     ///
     /// # Errors
-    /// The rows of `root` cannot be read.
+    /// The program does not know the cluster's versions.
     pub fn create_beside(
         store: &mut dyn Store,
         server: ServerId,
-        root: &dyn Store,
+        (registry, at): (&Registry, u64),
         known: Versions,
     ) -> Result<Directory, Fault> {
         assert!(server != ServerId::ROOT, "the root server is there before all others");
-        let cluster = DirectoryState::read(root, known)?.cluster;
-        let machines = crate::rows::machines::copy(root, store);
-        let enrolment = Enrolment { machines, invitations: 0 };
-        let state = DirectoryState::new(server, cluster.in_use.version, enrolment, (0, 1));
+        assert!(registry.is_whole(), "a part of the machines would never be known");
+        known_to(known, registry.version)?;
+        known_to(known, registry.oldest)?;
+        crate::rows::machines::write(store, &registry.machines);
+        let mut state = DirectoryState::new(server, registry.as_state(), (0, 1));
+        state.server.sessions.pass_over(at);
         let mut directory = Directory::of(state, Checkpointed::nothing(), known);
         directory.checkpoint(store);
         Ok(directory)
@@ -121,6 +134,7 @@ impl Directory {
             lasts: false,
             subtrees: Default::default(),
             decoded: Default::default(),
+            activity: Default::default(),
         }
     }
 
@@ -143,6 +157,12 @@ impl Directory {
     ) -> Result<(), Fault> {
         if let Input::Raise { to } = input {
             known_to(self.known, to)?;
+        }
+        if let Input::Message { session, message } = &input
+            && self.has_others()
+            && self.live.contains(session)
+        {
+            self.activity.hear(now, message);
         }
         self.misdeeds.clear();
         self.lasts = true;
@@ -286,9 +306,47 @@ impl Directory {
         self.state.server.sessions.all.get(&session).map(|known| known.next_entry - 1)
     }
 
-    /// The latest start of `machine` that has a session.
-    pub fn latest_start(&self, machine: MachineId) -> Option<u64> {
-        self.state.server.sessions.of_machine(machine).map(|(_, known)| known.incarnation).max()
+    /// The latest start of `machine` that has greeted this server or, as far as this one knows, the
+    /// root server. `None` if there was none.
+    pub fn latest_start(&self, machine: MachineId, store: &dyn Store) -> Option<u64> {
+        let recorded = self.read(store, |files| files.started(machine));
+        let sessions = self.state.server.sessions.of_machine(machine).map(|(_, known)| known.incarnation);
+        sessions.chain([recorded]).max().filter(|start| *start > 0)
+    }
+
+    /// The number of the last change of the registry of machines that this server knows of. A
+    /// server other than the root is behind as long as its number is less than the root server's.
+    pub fn registered(&self) -> u64 {
+        self.state.cluster.changes.last
+    }
+
+    /// The changes of the registry after the one of number `since`, for a server that knows all up
+    /// to there; with 0 the whole registry. To be asked of a replica of the root server.
+    pub fn registry(&self, since: u64, store: &dyn Store) -> Registry {
+        self.read(store, |files| Registry::of(&self.state.cluster, since, files))
+    }
+
+    /// The servers that were founded beside the root server, in the order of their numbers, each
+    /// with the member of the server group that makes its first state. Only the root server knows.
+    pub fn servers(&self, store: &dyn Store) -> Vec<(ServerId, u64)> {
+        self.read(store, |files| files.servers())
+    }
+
+    /// Whether there are other servers, as far as this one knows.
+    fn has_others(&self) -> bool {
+        self.state.server.regions.are_several() || self.state.cluster.enrolment.servers > 0
+    }
+
+    /// The files, or a sample of them, that sessions here have named within `within_ms`, which is
+    /// [`crate::ACTIVE_MS`] at most. With one server there are none. Other servers may manage some
+    /// of them by now. Each replica counts since it was started.
+    pub fn active(&self, now: Time, within_ms: u64) -> ActiveFiles {
+        self.activity.active(now, within_ms)
+    }
+
+    /// The placement of regions, as people and the balance have it. Only the root server knows.
+    pub fn placement(&self, store: &dyn Store) -> Placement {
+        self.read(store, |files| files.placement())
     }
 
     /// The cluster's version.
@@ -344,6 +402,30 @@ impl Directory {
             files.regions.may_leave(region, files.record(region).is_some(), to).map(|_| ())
         };
         self.read(store, may_leave)
+    }
+
+    /// The regions that this server knows of, in the order of identifiers.
+    pub fn regions(&self) -> Vec<RegionReport> {
+        self.state.server.regions.report()
+    }
+
+    /// The server that manages `file`, as far as this one knows: itself, or the one to ask.
+    pub fn server_of(&self, file: &FileId) -> ServerId {
+        self.state.server.regions.server_of(file)
+    }
+
+    /// The file of this name in a directory that this server manages.
+    pub fn child(&self, store: &dyn Store, dir: &FileId, name: &[u8]) -> Option<FileId> {
+        let label = Label::new(name).ok()?;
+        self.read(store, |files| Some(files.child(dir, &label)?.file))
+    }
+
+    /// The first link to a file that this server manages: a directory, and the name there.
+    pub fn link(&self, store: &dyn Store, file: &FileId) -> Option<(FileId, Label)> {
+        self.read(store, |files| {
+            let link = files.record(file)?.links.first().cloned()?;
+            Some((link.dir, link.label))
+        })
     }
 
     /// Whether any operation over files of several servers is under way.

@@ -1,6 +1,8 @@
 //! The inputs and outputs of the server.
 
+use crate::cluster::registry::Registry;
 use crate::rows::machines::{CertificateAuthority, MachineCredential};
+use crate::rows::placement::Moved;
 use ident::{FileId, ServerId};
 use lease::SessionId;
 use serde::{Deserialize, Serialize};
@@ -151,6 +153,37 @@ pub enum Input {
         /// The message.
         message: PathLease,
     },
+    /// The cluster is to have another server. Only the root server founds one.
+    Found {
+        /// The host's name for the command, repeated in [`Output::Founded`].
+        number: u64,
+        /// The member of the server group that is to make the server's first state.
+        founder: u64,
+    },
+    /// The root server's registry of machines, as far as it has changed. Another server takes it if
+    /// it continues what that server knows; an old one, or one that comes again, changes nothing.
+    Registry(Registry),
+    /// No region is to move by itself that contains this file or lies below it, or that is so no
+    /// more. Only the root server keeps that.
+    Pin {
+        /// The file.
+        file: FileId,
+        /// Whether it is pinned.
+        pinned: bool,
+    },
+    /// A region has moved, or nothing is to be said of it any more. Only the root server keeps
+    /// that, for people.
+    Moved {
+        /// The region.
+        region: FileId,
+        /// Its move.
+        moved: Option<Moved>,
+    },
+    /// Regions move by themselves to balance the load, or do not. Only the root server keeps that.
+    Balance {
+        /// Whether they do.
+        on: bool,
+    },
 }
 
 /// An order to the host. Only a leader's outputs leave the process. Those that [rest on the
@@ -250,6 +283,13 @@ pub enum Output {
         /// The message.
         message: PathLease,
     },
+    /// Answers [`Input::Found`].
+    Founded {
+        /// The host's name for the command.
+        number: u64,
+        /// The new server.
+        result: Result<ServerId, FoundError>,
+    },
     /// A message to a client.
     Send {
         /// The session.
@@ -302,7 +342,35 @@ pub enum DelegateError {
     HasRegions,
 }
 
+/// Servers beside the root server, at most.
+pub const SERVERS_MAX: u16 = 1024;
+
+/// Why no server is founded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum FoundError {
+    /// Another server was asked.
+    #[error("only the root server founds others, and this is another")]
+    NotTheRoot,
+    /// The cluster has all the servers that it can have.
+    #[error("the cluster has as many servers as it can have, which are {SERVERS_MAX} beside the root server")]
+    TooMany,
+}
+
 impl Input {
+    /// Whether a machine with a member of one server may have another server propose it: the
+    /// messages of servers to each other, and what is asked and told of regions.
+    pub fn may_be_passed_on(&self) -> bool {
+        matches!(
+            self,
+            Input::HandOver { .. }
+                | Input::Joint { .. }
+                | Input::PathLease { .. }
+                | Input::Delegate { .. }
+                | Input::Keep { .. }
+                | Input::Moved { .. }
+        )
+    }
+
     /// Whether the input is a question, or says that nothing is pending. If such an input is lost,
     /// the client repeats it over the next connection. A crash may take its other results, beside
     /// rows and answers: a place in the queue, a renewed term, how far a log has come.

@@ -5,6 +5,7 @@
 //! checkpoints the log has it. A checkpoint writes the rows that changed since the last one.
 
 use crate::cluster::in_use::{InUse, known_to};
+use crate::cluster::registry::Changes;
 use crate::joint::JointOperations;
 use crate::paths::PathLeases;
 use crate::regions::Regions;
@@ -21,7 +22,7 @@ use ident::{FileId, ServerId};
 use lease::{Released, SessionId, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::{MachineId, Version, Versions};
+use wire::{MachineId, Versions};
 
 /// The whole of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,14 +32,17 @@ pub(crate) struct DirectoryState {
     pub region: RegionState,
 }
 
-/// State that there is once in the cluster, however many servers it has. Machines, invitations and
-/// authorities have rows of their own.
+/// State that there is once in the cluster, however many servers it has. Machines, invitations,
+/// authorities and servers have rows of their own. The root server has it, and other servers have
+/// copies of a part ([`crate::cluster::registry`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClusterState {
     /// Stands first: the rest of the row may differ between versions.
     pub in_use: InUse,
-    /// The counts of recorded machines and invitations.
+    /// The counts of recorded machines, invitations and servers.
     pub enrolment: Enrolment,
+    /// The changes of the registry, as far as this server knows of them.
+    pub changes: Changes,
 }
 
 /// A server's knowledge of its clients, whatever its region is.
@@ -55,6 +59,8 @@ pub(crate) struct ServerState {
     pub deaf: BTreeMap<MachineId, Time>,
     /// When the latest leader began.
     pub led: Time,
+    /// When it was last looked whose time to answer is up.
+    pub looked: Time,
     /// Running hash of all changes to rows.
     pub digest: u64,
     #[serde(skip)]
@@ -89,13 +95,7 @@ pub(crate) struct RegionState {
 
 impl DirectoryState {
     /// The state of a new server, with so many files. Inodes are numbered from `next_inode` on.
-    pub fn new(
-        server: ServerId,
-        version: Version,
-        enrolment: Enrolment,
-        (files, next_inode): (u64, u64),
-    ) -> DirectoryState {
-        let cluster = ClusterState { in_use: InUse::of(version), enrolment };
+    pub fn new(server: ServerId, cluster: ClusterState, (files, next_inode): (u64, u64)) -> DirectoryState {
         let server = ServerState {
             regions: Regions::new(server),
             sessions: Sessions::new(server, next_inode),
@@ -103,6 +103,7 @@ impl DirectoryState {
             lockers: BTreeSet::new(),
             deaf: BTreeMap::new(),
             led: Time::default(),
+            looked: Time::default(),
             digest: 0,
             joint: JointOperations::new(server),
             paths: PathLeases::default(),

@@ -63,6 +63,7 @@ pub(crate) struct Transaction<'a> {
 impl Transaction<'_> {
     /// Takes the input.
     pub fn take(&mut self, input: Input) {
+        let Some(input) = self.refuse_elsewhere(input) else { return };
         match input {
             Input::Open { machine, incarnation, greeting, session, connection, version } => {
                 self.greet((machine, version), (incarnation, greeting), session, connection)
@@ -83,11 +84,16 @@ impl Transaction<'_> {
             Input::Raise { to } => self.raise(to),
             Input::Authorize { number, authority } => self.authorize(number, authority),
             Input::Known { machine, known, itself } => self.known(machine, known, itself),
+            Input::Found { number, founder } => self.found_server(number, founder),
+            Input::Registry(feed) => self.take_feed(feed),
             Input::Delegate { region, to } => self.delegate(region, to),
             Input::Keep { region } => self.keep(&region, DelegateError::Kept),
             Input::HandOver { from, message } => self.on_hand_over(from, message),
             Input::Joint { from, message } => self.on_joint(from, *message),
             Input::PathLease { from, message } => self.on_path_lease(from, message),
+            Input::Pin { file, pinned } => self.files.set_pin(&file, pinned),
+            Input::Moved { region, moved } => self.files.set_moved(&region, moved),
+            Input::Balance { on } => self.files.set_balance(on),
         }
     }
 
@@ -321,20 +327,14 @@ impl Transaction<'_> {
 
     /// Time has passed, or background work goes on: does one step of each kind.
     fn tick(&mut self) {
-        self.fence_the_deaf();
         for session in self.state.server.sessions.owed.clone() {
             self.acknowledge(session, (Vec::new(), 0));
         }
-        let lapsed: Vec<SessionId> = self
-            .state
-            .region
-            .pending
-            .awaited()
-            .into_iter()
-            .filter(|session| self.is_lapsed(*session))
-            .collect();
-        lapsed.into_iter().for_each(|session| self.fence(session, None));
-        self.fence_lapsed_lockers();
+        if self.may_look_for_the_late() {
+            self.fence_the_deaf();
+            self.fence_the_lapsed();
+            self.fence_lapsed_lockers();
+        }
         self.again |= self.files.clear_dying(&mut self.shares);
         self.sweep_doomed();
         self.sweep_shields();

@@ -1,8 +1,8 @@
-//! Files whose leases have gone. An answer that was decided under such a lease, and is given to the
-//! kernel only afterwards, may be kept for no time.
+//! Files whose leases are going or have gone. An answer that was decided under such a lease, and is
+//! given to the kernel once the lease is being revoked, may be kept for no time.
 
 use ident::FileId;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 
 use crate::hash::hash;
 
@@ -16,12 +16,25 @@ pub(crate) struct Barred {
     events: AtomicU64,
     everything: AtomicU64,
     files: Box<[AtomicU64]>,
+    /// How many revocations of a file's leases are under way.
+    revoking: Box<[AtomicU32]>,
+}
+
+/// A revocation of a file's leases, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct RevocationGuard<'a>(&'a AtomicU32);
+
+impl Drop for RevocationGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
 }
 
 impl Default for Barred {
     fn default() -> Barred {
         let files = (0..SLOTS).map(|_| AtomicU64::default()).collect();
-        Barred { events: AtomicU64::default(), everything: AtomicU64::default(), files }
+        let revoking = (0..SLOTS).map(|_| AtomicU32::default()).collect();
+        Barred { events: AtomicU64::default(), everything: AtomicU64::default(), files, revoking }
     }
 }
 
@@ -41,19 +54,31 @@ impl Barred {
         self.add(&self.everything);
     }
 
-    /// Whether the leases of `file` have gone since there were so many `events`. It may also say so
-    /// of a file that shares its counter.
+    /// The leases of `file` are about to go.
+    pub(crate) fn revoke(&self, file: &FileId) -> RevocationGuard<'_> {
+        let count = &self.revoking[slot(file)];
+        count.fetch_add(1, SeqCst);
+        RevocationGuard(count)
+    }
+
+    /// Whether the leases of `file` are going, or have gone since there were so many `events`. It
+    /// may also say so of a file that shares its counter.
     pub(crate) fn is_barred(&self, file: &FileId, events: u64) -> bool {
-        self.slot(file).load(SeqCst).max(self.everything.load(SeqCst)) > events
+        self.revoking[slot(file)].load(SeqCst) > 0
+            || self.slot(file).load(SeqCst).max(self.everything.load(SeqCst)) > events
     }
 
     fn slot(&self, file: &FileId) -> &AtomicU64 {
-        &self.files[hash(file) as usize % SLOTS]
+        &self.files[slot(file)]
     }
 
     fn add(&self, last: &AtomicU64) {
         last.fetch_max(self.events.fetch_add(1, SeqCst) + 1, SeqCst);
     }
+}
+
+fn slot(file: &FileId) -> usize {
+    hash(file) as usize % SLOTS
 }
 
 #[cfg(test)]
@@ -71,5 +96,16 @@ mod tests {
         barred.bar_everything();
         assert!(barred.is_barred(&one, before) && barred.is_barred(&other, before));
         assert!(!barred.is_barred(&other, barred.events()));
+    }
+
+    #[test]
+    fn what_is_being_revoked_is_barred() {
+        let (barred, file) = (Barred::default(), FileId::root().child(2));
+        let (first, second) = (barred.revoke(&file), barred.revoke(&file));
+        assert!(barred.is_barred(&file, barred.events()));
+        drop(first);
+        assert!(barred.is_barred(&file, barred.events()));
+        drop(second);
+        assert!(!barred.is_barred(&file, barred.events()));
     }
 }

@@ -15,6 +15,7 @@ mod forgotten;
 mod front;
 mod groups;
 mod hash;
+mod intake;
 mod interrupt;
 mod mount;
 mod mount_error;

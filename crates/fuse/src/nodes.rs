@@ -11,7 +11,7 @@ use std::num::NonZeroU8;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-use crate::barred::Barred;
+use crate::barred::{Barred, RevocationGuard};
 use crate::errno::Errno;
 use crate::forgotten::Forgotten;
 use crate::hash::hash;
@@ -114,8 +114,10 @@ impl Marks {
     const LINGERS: u8 = 8;
     /// It may be a program, whose capabilities a write removes.
     const RUNS: u8 = 16;
-    /// The kernel was told its attributes since the last invalidation.
-    const TOLD: u8 = 32;
+    /// The kernel may hold its attributes as valid.
+    const ATTRIBUTES: u8 = 32;
+    /// The kernel may hold pages of it.
+    const PAGES: u8 = 64;
 
     fn has(self, mark: u8) -> bool {
         self.0.get() & mark != 0
@@ -132,13 +134,6 @@ impl Marks {
         self.set(Marks::SPARSE, is_sparse(stat));
         self.set(Marks::RUNS, may_run(stat));
         self
-    }
-
-    /// These marks when the kernel is told `stat`.
-    fn told(self, stat: &Stat) -> Marks {
-        let mut marks = self.seen(stat);
-        marks.set(Marks::TOLD, true);
-        marks
     }
 }
 
@@ -264,7 +259,7 @@ impl Nodes {
             }
             Some(known) => {
                 known.lookups = known.lookups.saturating_add(1);
-                (known.marks, known.told) = (known.marks.told(stat), told(stat));
+                (known.marks, known.told) = (known.marks.seen(stat), told(stat));
                 if is_directory {
                     known.directory.get_or_insert_default().was = Some(stat.attributes);
                 }
@@ -272,7 +267,7 @@ impl Nodes {
             empty => {
                 let directory = is_directory
                     .then(|| Box::new(Directory { was: Some(stat.attributes), ..Directory::default() }));
-                let (marks, told) = (Marks::default().told(stat), told(stat));
+                let (marks, told) = (Marks::default().seen(stat), told(stat));
                 *empty = Some(Node { file: file.clone(), directory, lookups: 1, marks, told });
                 if node < FIRST_FURTHER {
                     self.back(file).write().insert(file.clone(), node);
@@ -286,6 +281,7 @@ impl Nodes {
     /// with a name if they were decided before.
     pub(crate) fn bar(&self, file: &FileId) {
         self.barred.bar(file);
+        self.of(file).into_iter().for_each(|node| self.doubt(node));
     }
 
     /// All leases go.
@@ -300,10 +296,49 @@ impl Nodes {
         Since { barred: self.barred.events(), barred_entries: entries.unwrap_or_default() }
     }
 
-    /// Whether `file` was barred since. Trap: this is asked once the file is given. So a file that
-    /// is barred later has its node already, and a mark that it was told.
-    pub(crate) fn is_barred(&self, file: &FileId, since: Since) -> bool {
-        self.barred.is_barred(file, since.barred)
+    /// The leases on attributes and content of `file` are about to go.
+    pub(crate) fn revoke(&self, file: &FileId) -> RevocationGuard<'_> {
+        self.barred.revoke(file)
+    }
+
+    /// Whether the kernel may keep the attributes of `file` that it is about to be told of `node`:
+    /// the leases are not going, and have not gone since. Trap: the mark is set before the last
+    /// look. So a file that is barred later has its node already, and the mark that the kernel
+    /// holds something.
+    pub(crate) fn may_keep(&self, node: u64, file: &FileId, since: Since) -> bool {
+        if self.barred.is_barred(file, since.barred) {
+            return false;
+        }
+        if self.look(node, |n| n.marks.has(Marks::ATTRIBUTES)) == Some(false) {
+            self.change(node, |n| n.marks.set(Marks::ATTRIBUTES, true));
+        }
+        !self.barred.is_barred(file, since.barred)
+    }
+
+    /// The kernel may come to hold pages of `node`.
+    pub(crate) fn page(&self, node: u64) {
+        if self.look(node, |n| n.marks.has(Marks::PAGES)) == Some(false) {
+            self.change(node, |n| n.marks.set(Marks::PAGES, true));
+        }
+    }
+
+    /// The kernel is about to drop the attributes of `node`, and its pages as well if `pages` says
+    /// so.
+    pub(crate) fn dropped(&self, node: u64, pages: bool) {
+        self.change(node, |n| {
+            n.marks.set(Marks::ATTRIBUTES, false);
+            n.marks.set(Marks::PAGES, n.marks.has(Marks::PAGES) && !pages);
+        });
+    }
+
+    /// Whether the kernel may hold attributes of `node` as valid.
+    pub(crate) fn has_attributes(&self, node: u64) -> bool {
+        self.look(node, |n| n.marks.has(Marks::ATTRIBUTES)).unwrap_or(false)
+    }
+
+    /// Whether the kernel may hold pages of `node`.
+    pub(crate) fn has_pages(&self, node: u64) -> bool {
+        self.look(node, |n| n.marks.has(Marks::PAGES)).unwrap_or(false)
     }
 
     /// The leases on entries of `dir` go. From now on no entry is given to the kernel that was
@@ -371,8 +406,8 @@ impl Nodes {
     /// Notes the attributes of `node` that the kernel is about to be given.
     pub(crate) fn tell(&self, node: u64, stat: &Stat) {
         let told = told(stat);
-        if self.look(node, |n| n.marks == n.marks.told(stat) && n.told == told) == Some(false) {
-            self.change(node, |n| (n.marks, n.told) = (n.marks.told(stat), told));
+        if self.look(node, |n| n.marks == n.marks.seen(stat) && n.told == told) == Some(false) {
+            self.change(node, |n| (n.marks, n.told) = (n.marks.seen(stat), told));
         }
     }
 
@@ -381,18 +416,12 @@ impl Nodes {
         self.look(node, |n| n.told) == Some(told(stat))
     }
 
-    /// Notes that the last stat of `node` may be out of date, and is about to be invalidated.
+    /// Notes that the last stat of `node` may be out of date.
     pub(crate) fn doubt(&self, node: u64) {
         self.change(node, |n| {
             n.marks.set(Marks::SETID, true);
             n.marks.set(Marks::RUNS, true);
-            n.marks.set(Marks::TOLD, false);
         });
-    }
-
-    /// Whether the kernel was told attributes of `node` since they were invalidated.
-    pub(crate) fn is_told(&self, node: u64) -> bool {
-        self.look(node, |n| n.marks.has(Marks::TOLD)).unwrap_or(false)
     }
 
     /// Whether `node` may have set-id bits.

@@ -9,6 +9,7 @@ use file_service::{CacheHolder, Revocation, Seal};
 use ident::FileId;
 use lease::Label;
 use parking_lot::{Condvar, Mutex};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use crate::barred::RevocationGuard;
 use crate::flight::Whose;
 use crate::front::{Dirty, Drop, Front, Settled, Written};
 
@@ -94,6 +96,8 @@ struct NoticeState {
     /// Drops that requests wait for. They go before recalls, since a recall may wait for such a
     /// request.
     drops: VecDeque<(u64, Drop, Written)>,
+    /// How many notifications of attributes or pages of a file are queued or being sent.
+    pending: FxHashMap<FileId, usize>,
     /// The queue overflowed. Everything in the kernel is dropped, and that counts for these
     /// batches.
     everything: Vec<Batch>,
@@ -144,12 +148,37 @@ impl NoticeState {
         Some(Next::Notices(std::iter::once(first).chain(others).collect()))
     }
 
-    /// Notifications for the file are sent.
-    fn sent(&mut self, file: Option<&FileId>) {
-        if let Some(at) = self.expiring.iter().position(|dir| Some(dir) == file) {
-            self.expiring.swap_remove(at);
+    /// A notification is queued.
+    fn begins(&mut self, what: &Invalidation) {
+        if let Some(file) = what.file().filter(|_| !of_entries(what)) {
+            *self.pending.entry(file.clone()).or_default() += 1;
         }
     }
+
+    /// Notifications for one file are sent.
+    fn sent(&mut self, notices: &[Notice]) {
+        let dir = notices.first().and_then(|notice| locked_by(&notice.what));
+        if let Some(at) = self.expiring.iter().position(|expiring| Some(expiring) == dir) {
+            self.expiring.swap_remove(at);
+        }
+        notices.iter().for_each(|notice| ends(&mut self.pending, &notice.what));
+    }
+}
+
+/// A notification is not queued any more.
+fn ends(pending: &mut FxHashMap<FileId, usize>, what: &Invalidation) {
+    let Some(file) = what.file().filter(|_| !of_entries(what)) else { return };
+    if let Some(count) = pending.get_mut(file) {
+        *count -= 1;
+        if *count == 0 {
+            pending.remove(file);
+        }
+    }
+}
+
+/// Whether pages go with it.
+fn drops_pages(what: &Invalidation) -> bool {
+    matches!(what, Invalidation::Pages(_) | Invalidation::Caching(..))
 }
 
 /// The directory whose lock the kernel takes for it.
@@ -178,13 +207,9 @@ impl CacheHolder for Notices {
         let offered = self.note(&idle);
         // A recall waits until all that a program appends in one call has come. Otherwise another
         // machine could append in the middle of it.
-        let appended = revoked.iter().chain(&offered).filter(|it| it.had).filter_map(|it| match &it.what {
-            Invalidation::Pages(file) | Invalidation::Caching(file, _) => Some(self.front.nodes.of(file)),
-            _ => None,
-        });
-        let settled: Vec<Settled<'_>> =
-            appended.flatten().map(|node| self.front.appends.settle(node)).collect();
-        let had = |revoked: &[Revoked]| -> Vec<Invalidation> {
+        let appended = revoked.iter().chain(&offered).flat_map(|it| self.appended(&it.what));
+        let settled: Vec<Settled<'_>> = appended.map(|node| self.front.appends.settle(node)).collect();
+        let had = |revoked: &[Revoked<'_>]| -> Vec<Invalidation> {
             revoked.iter().filter(|it| it.had).map(|it| it.what.clone()).collect()
         };
         let mut kept = self.queue_and_wait(&had(&revoked), had(&offered));
@@ -195,7 +220,8 @@ impl CacheHolder for Notices {
 
     fn revoke_uncached(&self, what: &[Invalidation]) -> Option<Seal<'_>> {
         let revoked = self.note(what);
-        (!revoked.iter().any(|it| it.had)).then(|| self.seal(revoked, Vec::new()))
+        let waits = |it: &Revoked<'_>| it.had || !self.appended(&it.what).is_empty();
+        (!revoked.iter().any(waits)).then(|| self.seal(revoked, Vec::new()))
     }
 
     fn revoke_soon(&self, what: Vec<Invalidation>) {
@@ -205,8 +231,10 @@ impl CacheHolder for Notices {
 }
 
 /// An item that is being revoked.
-struct Revoked {
+struct Revoked<'a> {
     what: Invalidation,
+    /// Of attributes or pages: what is told meanwhile is told for no time.
+    _revoking: Option<RevocationGuard<'a>>,
     /// The requests that may bring it back, and [`Flight::quiet_since`](crate::flight::Flight) of
     /// them before the first phase.
     whose: Whose,
@@ -235,8 +263,8 @@ impl Notices {
         notices
     }
 
-    /// Whether the kernel was given any of `what`. Trap: an answer on its way may be given after
-    /// this; see [`Notices::bar`].
+    /// Whether the kernel may hold any of `what`, or is just being told to drop it. Trap: an answer
+    /// on its way may be given after this; see [`Notices::bar`].
     fn has(&self, what: &Invalidation) -> bool {
         let nodes = &self.front.nodes;
         let has_entries = |dir, folded| nodes.of(dir).into_iter().any(|dir| nodes.has_entries(dir, folded));
@@ -244,18 +272,32 @@ impl Notices {
             Invalidation::Entry(dir, folded) => has_entries(dir, Some(folded)),
             Invalidation::Entries(dir) => has_entries(dir, None),
             Invalidation::Attributes(file) | Invalidation::Pages(file) | Invalidation::Caching(file, _) => {
-                !nodes.of(file).is_empty()
+                self.holds(what) || self.state.lock().pending.contains_key(file)
             }
             Invalidation::Everything => true,
         }
     }
 
-    fn note(&self, what: &[Invalidation]) -> Vec<Revoked> {
+    /// Whether the kernel may hold any of these attributes or pages.
+    fn holds(&self, what: &Invalidation) -> bool {
+        let nodes = &self.front.nodes;
+        let holds = |node: u64| nodes.has_attributes(node) || drops_pages(what) && nodes.has_pages(node);
+        self.nodes_of(what).into_iter().any(holds)
+    }
+
+    /// The nodes to which a program may be appending while this is revoked.
+    fn appended(&self, what: &Invalidation) -> SmallVec<[u64; 1]> {
+        if drops_pages(what) { self.nodes_of(what) } else { SmallVec::new() }
+    }
+
+    fn note(&self, what: &[Invalidation]) -> Vec<Revoked<'_>> {
         let note = |what: &Invalidation| {
+            let file = what.file().filter(|_| !of_entries(what));
+            let _revoking = file.map(|file| self.front.nodes.revoke(file));
             // Before the look: what is given between the two counts as brought back.
             let whose = self.whose(what);
             let quiet = self.front.flight.quiet_since(whose);
-            Revoked { what: what.clone(), whose, quiet, had: self.has(what) }
+            Revoked { what: what.clone(), _revoking, whose, quiet, had: self.has(what) }
         };
         what.iter().map(note).collect()
     }
@@ -263,7 +305,7 @@ impl Notices {
     /// The second phase. Trap: a notification makes the kernel disregard attributes that are just
     /// being answered (`attr_version`), and a read then ends where the file ended before. So only
     /// needed notifications are sent.
-    fn seal<'a>(&'a self, revoked: Vec<Revoked>, settled: Vec<Settled<'a>>) -> Seal<'a> {
+    fn seal<'a>(&'a self, revoked: Vec<Revoked<'a>>, settled: Vec<Settled<'a>>) -> Seal<'a> {
         Box::new(move || {
             self.bar(revoked.iter().map(|revoked| &revoked.what));
             let again = revoked.iter().filter_map(|revoked| self.brought_back(revoked)).collect();
@@ -275,24 +317,19 @@ impl Notices {
     }
 
     /// The part of the item that answers since the first phase may have brought back.
-    fn brought_back(&self, Revoked { what, whose, quiet, had }: &Revoked) -> Option<Invalidation> {
+    fn brought_back(&self, Revoked { what, whose, quiet, had, .. }: &Revoked<'_>) -> Option<Invalidation> {
         // A copy is gone for good if no request has been under way since before its invalidation.
         let is_quiet = || quiet.is_some() && self.front.flight.quiet_since(*whose) == *quiet;
-        if *had && !is_quiet() {
-            return Some(what.clone());
-        }
-        match what {
-            Invalidation::Entry(..) | Invalidation::Entries(_) => {
-                (!had && self.has(what)).then(|| what.clone())
+        let is_back = match what {
+            Invalidation::Entry(..) | Invalidation::Entries(_) if *had => !is_quiet(),
+            Invalidation::Entry(..) | Invalidation::Entries(_) => self.has(what),
+            // Nodes are marked before an answer is given.
+            Invalidation::Attributes(_) | Invalidation::Pages(_) | Invalidation::Caching(..) => {
+                self.holds(what)
             }
-            // Attributes that were given with a name: that is no request on their node.
-            Invalidation::Attributes(file) | Invalidation::Pages(file) | Invalidation::Caching(file, _) => {
-                let is_told =
-                    self.front.nodes.of(file).into_iter().any(|node| self.front.nodes.is_told(node));
-                is_told.then(|| Invalidation::Attributes(file.clone()))
-            }
-            Invalidation::Everything => None,
-        }
+            Invalidation::Everything => *had && !is_quiet(),
+        };
+        is_back.then(|| what.clone())
     }
 
     /// From now on the kernel may hold none of `what` of an answer that was decided before and not
@@ -428,23 +465,17 @@ impl Notices {
         let left = Batch::new(AtomicUsize::new(what.len()));
         for what in what {
             let nodes = &self.front.nodes;
-            match &what {
-                Invalidation::Entry(dir, _) | Invalidation::Entries(dir) => {
-                    nodes.of(dir).into_iter().for_each(|dir| nodes.contend(dir));
-                }
-                Invalidation::Attributes(file)
-                | Invalidation::Pages(file)
-                | Invalidation::Caching(file, _) => {
-                    nodes.of(file).into_iter().for_each(|node| nodes.doubt(node));
-                }
-                Invalidation::Everything => {}
+            if let Some(dir) = locked_by(&what) {
+                nodes.of(dir).into_iter().for_each(|dir| nodes.contend(dir));
             }
             let mut state = self.state.lock();
             if state.queue.len() < QUEUE_MAX && what != Invalidation::Everything {
+                state.begins(&what);
                 state.queue.push_back(Notice { what, sending, batch: Arc::clone(&left) });
             } else {
-                let NoticeState { queue, everything, .. } = &mut *state;
-                everything.extend(queue.drain(..).map(|notice| notice.batch).chain([Arc::clone(&left)]));
+                let NoticeState { queue, everything, pending, .. } = &mut *state;
+                let queued = queue.drain(..).inspect(|notice| ends(pending, &notice.what));
+                everything.extend(queued.map(|notice| notice.batch).chain([Arc::clone(&left)]));
             }
             self.queued.notify_one();
         }
@@ -483,8 +514,7 @@ impl Notices {
                 }
                 Next::Notices(notices) => {
                     self.send(&notices);
-                    let first = notices.first().and_then(|notice| notice.what.file());
-                    self.state.lock().sent(first);
+                    self.state.lock().sent(&notices);
                     // Notices that waited for this directory can be sent now.
                     self.queued.notify_one();
                     notices.into_iter().map(|notice| notice.batch).collect()
@@ -517,10 +547,47 @@ impl Notices {
         self.sent.notify_all();
     }
 
-    /// Sends notifications for one file, and repeats them while answers on their way may bring the
-    /// copies back. They were decided under the lease that is being recalled. Trap: reads are still
-    /// answered while their pages are being invalidated; repeat until none was.
+    /// Sends notifications for one file.
     fn send(&self, notices: &[Notice]) {
+        match notices {
+            [Notice { what, sending, .. }] if !of_entries(what) => self.send_of_file(what, *sending),
+            entries => self.send_of_entries(entries),
+        }
+    }
+
+    /// Sends a notification for attributes or pages. Trap: reads are still answered while their
+    /// pages are being invalidated under the lease that is being recalled; repeat until none was.
+    ///
+    /// The kernel waits for the pages of requests under way, and disregards attributes of requests
+    /// that began before. After the lease has gone it is told once: more would have it disregard
+    /// attributes of the next lease.
+    fn send_of_file(&self, what: &Invalidation, sending: Sending) {
+        if self.is_dropped(what) {
+            return;
+        }
+        let rounds = if sending == Sending::First { ROUNDS_MAX } else { 1 };
+        for _ in 0..rounds {
+            for node in self.nodes_of(what) {
+                self.front.intake.settle(node);
+                self.front.nodes.dropped(node, drops_pages(what));
+                log(what, self.notify_given(node, what));
+            }
+            if !self.holds(what) {
+                return;
+            }
+        }
+    }
+
+    /// Whether the kernel holds none of these attributes or pages any more: no other notification
+    /// of the file is still being sent, and nothing was given since the last one.
+    fn is_dropped(&self, what: &Invalidation) -> bool {
+        let pending = what.file().and_then(|file| self.state.lock().pending.get(file).copied());
+        pending == Some(1) && !self.holds(what)
+    }
+
+    /// Expires entries of one directory, and repeats that while answers on their way may bring them
+    /// back. They were decided under the lease that is being recalled.
+    fn send_of_entries(&self, notices: &[Notice]) {
         let Some(Notice { what: first, sending, .. }) = notices.first() else { return };
         let again = *sending != Sending::First;
         let deadline = Instant::now() + SETTLE;
@@ -533,25 +600,20 @@ impl Notices {
                 return;
             }
             let is_quiet = || before.is_some() && self.quiet_since(first) == before;
+            let Some(dir) = locked_by(first) else { return };
             for node in nodes {
-                if let Some(dir) = locked_by(first) {
-                    // Trap: if there is no such entry, the directory's attributes are not refreshed
-                    // either. This notification goes first, since it cannot block.
-                    log("attributes", self.kernel.invalidate_attributes(node));
-                    for Notice { what, .. } in notices {
-                        self.expire(node, what, again || self.is_free(round, dir), &is_quiet);
-                    }
-                } else {
-                    log(first, self.notify_given(node, first));
+                // Trap: if there is no such entry, the directory's attributes are not refreshed
+                // either. This notification goes first, since it cannot block.
+                log("attributes", self.kernel.invalidate_attributes(node));
+                for Notice { what, .. } in notices {
+                    self.expire(node, what, again || self.is_free(round, dir), &is_quiet);
                 }
             }
             if is_quiet() {
                 return;
             }
             if !self.front.flight.settle(whose, deadline) {
-                // The kernel itself disregards attributes that come late (`attr_version`). To
-                // invalidate them once more would have it disregard those of the next lease.
-                if *sending == Sending::Second && of_entries(first) {
+                if *sending == Sending::Second {
                     let due = Instant::now() + ARRIVES;
                     let last = notices.iter().map(|notice| (due, notice.what.clone()));
                     self.state.lock().last.extend(last);
@@ -635,6 +697,7 @@ impl Notices {
         let idle = || self.front.flight.idle(Whose::Anyone);
         for node in self.front.nodes.all() {
             self.front.nodes.doubt(node);
+            self.front.nodes.dropped(node, true);
             self.expire_these(node, &self.front.nodes.entries(node, None), &idle);
             log("everything", self.notify_given(node, &Invalidation::Everything));
         }

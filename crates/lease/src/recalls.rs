@@ -123,6 +123,11 @@ impl Recalls {
         of_file.map(|((session, field), recall)| (*session, field, recall.keep, recall.since))
     }
 
+    /// Returns the number of files with unanswered recalls.
+    pub fn files(&self) -> usize {
+        self.0.len()
+    }
+
     /// Returns since when each session has owed an answer.
     pub fn owed_since(&self) -> BTreeMap<SessionId, Time> {
         let mut owed = BTreeMap::new();

@@ -14,7 +14,11 @@ const KEYS_MAX: usize = 4096;
 /// A key is remembered for longer than it is recent, until the table is full and needs room. A
 /// table that is full of recent keys takes no others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recent<K: Ord, V>(BTreeMap<K, Events<V>>);
+pub struct Recent<K: Ord, V> {
+    all: BTreeMap<K, Events<V>>,
+    /// No room is found before this time: the table was full of recent keys.
+    full_until: Time,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Events<V> {
@@ -32,7 +36,7 @@ impl<V> Events<V> {
 
 impl<K: Ord, V> Default for Recent<K, V> {
     fn default() -> Recent<K, V> {
-        Recent(BTreeMap::new())
+        Recent { all: BTreeMap::new(), full_until: Time(0) }
     }
 }
 
@@ -52,26 +56,32 @@ impl<K: Ord + Clone, V: Default> Recent<K, V> {
     }
 
     fn events(&mut self, now: Time, key: &K) -> Option<&mut Events<V>> {
-        if self.0.len() >= KEYS_MAX && !self.0.contains_key(key) {
-            self.0.retain(|_, of| of.are_recent(now));
-            if self.0.len() >= KEYS_MAX {
+        if self.all.len() >= KEYS_MAX && !self.all.contains_key(key) {
+            if now < self.full_until {
+                return None;
+            }
+            self.all.retain(|_, of| of.are_recent(now));
+            if self.all.len() >= KEYS_MAX {
+                // A key's last event is never earlier than it was, so no look is needed before.
+                let first = self.all.values().map(|of| of.last.0).min().unwrap_or_default();
+                self.full_until = Time(first.saturating_add(RECENT_MS));
                 return None;
             }
         }
         let new = || Events { last: now, in_a_row: 0, value: V::default() };
-        Some(self.0.entry(key.clone()).or_insert_with(new))
+        Some(self.all.entry(key.clone()).or_insert_with(new))
     }
 }
 
 impl<K: Ord, V> Recent<K, V> {
     /// The value of `key`, recent or not.
     pub fn get(&self, key: &K) -> Option<&V> {
-        self.0.get(key).map(|of| &of.value)
+        self.all.get(key).map(|of| &of.value)
     }
 
     /// The value of `key`, recent or not, to be changed without an event.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        self.0.get_mut(key).map(|of| &mut of.value)
+        self.all.get_mut(key).map(|of| &mut of.value)
     }
 
     /// The recent ones of the keys from this one on, as long as these are `among` the wanted, with
@@ -82,24 +92,24 @@ impl<K: Ord, V> Recent<K, V> {
         from: K,
         among: impl Fn(&K) -> bool,
     ) -> impl Iterator<Item = (&K, &V)> {
-        let wanted = self.0.range(from..).take_while(move |(key, _)| among(key));
+        let wanted = self.all.range(from..).take_while(move |(key, _)| among(key));
         let recent = wanted.filter(move |(_, of)| of.are_recent(now));
         recent.map(|(key, of)| (key, &of.value))
     }
 
     /// Whether the last event of `key` is recent.
     pub fn is_recent(&self, now: Time, key: &K) -> bool {
-        self.0.get(key).is_some_and(|of| of.are_recent(now))
+        self.all.get(key).is_some_and(|of| of.are_recent(now))
     }
 
     /// The number of events of `key` in a row; 0 unless the last one is recent.
     pub fn count(&self, now: Time, key: &K) -> u8 {
-        self.0.get(key).filter(|of| of.are_recent(now)).map_or(0, |of| of.in_a_row)
+        self.all.get(key).filter(|of| of.are_recent(now)).map_or(0, |of| of.in_a_row)
     }
 
     /// Forgets `key`.
     pub fn forget(&mut self, key: &K) {
-        self.0.remove(key);
+        self.all.remove(key);
     }
 }
 
@@ -159,7 +169,7 @@ mod tests {
         assert!(recent.note(Time(2), &KEYS_MAX, 1).is_none(), "all of them are recent");
         assert!(recent.note(Time(2), &2, 1).is_some(), "it is there already");
         assert!(recent.note(Time(RECENT_MS), &KEYS_MAX, 1).is_some());
-        assert_eq!(recent.0.len(), KEYS_MAX / 2 + 2);
+        assert_eq!(recent.all.len(), KEYS_MAX / 2 + 2);
         assert!(recent.get(&0).is_none() && recent.get(&1).is_some() && recent.get(&2).is_some());
     }
 }

@@ -19,6 +19,11 @@ const GROUPS: &[(&str, &[&str])] = &[
             "server",
             "drain",
             "authority",
+            "map",
+            "delegate",
+            "balance",
+            "pin",
+            "unpin",
             "policy",
         ],
     ),
@@ -98,6 +103,28 @@ const EXAMPLES: &[Examples] = &[
     ),
     ("server list", &[("leasehold server list", "Names, addresses, and how they stand.")]),
     ("drain", &[("leasehold drain desk", "Returns when other servers have the content.")]),
+    (
+        "map",
+        &[
+            ("leasehold map", "All servers of the directory, and what each manages."),
+            ("leasehold map /projects", "The server of one directory, since when and why."),
+        ],
+    ),
+    (
+        "delegate",
+        &[
+            ("leasehold delegate /projects", "To a new server of the directory."),
+            ("leasehold delegate /projects 2 --no-pin", "To server 2, until the balance moves it."),
+        ],
+    ),
+    (
+        "balance",
+        &[
+            ("leasehold balance --dry-run", "The load of each server, what would move, and why not."),
+            ("leasehold balance off", "No directory moves by itself any more."),
+        ],
+    ),
+    ("pin", &[("leasehold pin /projects", "It stays at its server, until: leasehold unpin /projects")]),
     (
         "policy set",
         &[

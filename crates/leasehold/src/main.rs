@@ -9,6 +9,7 @@ mod answer;
 mod arguments;
 mod authority;
 mod backup;
+mod balance;
 mod bench;
 mod check;
 mod cluster;
@@ -18,6 +19,7 @@ mod help;
 mod leases;
 mod logs;
 mod man;
+mod map;
 mod metrics;
 mod places;
 mod policy;
@@ -107,6 +109,32 @@ enum Command {
     /// The authority that certifies the cluster's machines.
     #[command(subcommand)]
     Authority(authority::AuthorityCommand),
+    /// Which server of the directory manages which files.
+    ///
+    /// A server of the directory is a replicated group with a member on each machine that serves.
+    /// A new file system has one, server 0, which manages all files until some are delegated.
+    Map(map::Map),
+    /// Hand files over to another server of the directory.
+    ///
+    /// Their attributes, names and leases are there from then on. Nobody has to know: paths stay,
+    /// and files are renamed and linked across servers. Files that are open or locked stay, with
+    /// all that would go along.
+    ///
+    /// It is pinned there, so that the balance of load does not move it again.
+    Delegate(map::Delegate),
+    /// Balance the load of the servers of the directory now, and tell it.
+    ///
+    /// They do so by themselves. A server with many files in use hands directories over to one
+    /// with few, if that is so for a while. A directory that moved rests for ten minutes; one that
+    /// is pinned stays, and so does one with a file that is open or locked.
+    Balance(balance::Balance),
+    /// Keep a directory, or any file, at its server of the directory.
+    ///
+    /// The balance of load moves nothing of it, and nothing that it lies in. By hand it can still
+    /// be delegated.
+    Pin(balance::Pin),
+    /// Let the balance of load move a pinned directory again.
+    Unpin(balance::Pin),
     /// How content is spread over servers: in copies, or in fragments.
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
@@ -244,6 +272,11 @@ fn run(command: Command) -> Result<Answer, Failure> {
         Command::Server(server) => server.run(),
         Command::Drain(drain) => drain.run(),
         Command::Authority(authority) => authority.run(),
+        Command::Map(map) => map.run(),
+        Command::Delegate(delegate) => delegate.run(),
+        Command::Balance(balance) => balance.run(),
+        Command::Pin(pin) => pin.run(true),
+        Command::Unpin(pin) => pin.run(false),
         Command::Policy(policy) => policy.run(),
         Command::Leases(leases) => leases.run(),
         Command::Salvage(salvage) => salvage.run(),

@@ -185,6 +185,9 @@ pub enum ShareCommand {
         /// again after a restart. Each change through them is durable before it is answered.
         #[arg(long)]
         continuous: bool,
+        /// Leave out of listings what their user may not read (access-based enumeration).
+        #[arg(long)]
+        hide_unreadable: bool,
         #[command(flatten)]
         place: DataPlace,
     },
@@ -203,10 +206,10 @@ impl ShareCommand {
     /// Changes or prints the shares.
     pub fn run(self) -> Result<Answer, Failure> {
         match self {
-            ShareCommand::Add { name, path, read_only, encrypt, continuous, place } => {
+            ShareCommand::Add { name, path, read_only, encrypt, continuous, hide_unreadable, place } => {
                 let data = place.find()?;
                 let path = shared_directory(&data, path)?;
-                let share = Share { name, path, read_only, encrypt, continuous };
+                let share = Share { name, path, read_only, encrypt, continuous, hide_unreadable };
                 add_share(&data, share.clone())?;
                 Answer::told(&share, format!("{} is shared as {}", share.path, share.name))
             }
@@ -220,9 +223,10 @@ impl ShareCommand {
                         flag(share.read_only),
                         flag(share.encrypt),
                         flag(share.continuous),
+                        flag(share.hide_unreadable),
                     ]
                 };
-                let columns = ["NAME", "PATH", "READ-ONLY", "ENCRYPT", "CONTINUOUS"];
+                let columns = ["NAME", "PATH", "READ-ONLY", "ENCRYPT", "CONTINUOUS", "HIDES"];
                 let words = table(columns, all.iter().map(row));
                 Answer::told(&all, words)
             }

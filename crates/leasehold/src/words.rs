@@ -1,6 +1,7 @@
 //! The reports of a machine in words for people.
 
 mod backups;
+mod balance;
 mod cluster;
 mod progress;
 mod refusals;

@@ -285,4 +285,12 @@ fn one_machine(document: &mut Document, home: &Home) {
     document.run(home, "shares drop", &[&share, "--key", &file]);
     document.run(home, "shares account sweep", &["archive", "--unrenewed", "30"]);
     document.run(home, "shares account remove", &["archive"]);
+    // A backup takes the files of one server, so this comes last.
+    document.run(home, "delegate", &["/work"]);
+    document.run(home, "map", &[]);
+    document.run(home, "map", &["/work"]);
+    document.run(home, "unpin", &["/work"]);
+    document.run(home, "pin", &["/work"]);
+    document.run(home, "balance", &["--dry-run"]);
+    document.run(home, "balance", &["off"]);
 }

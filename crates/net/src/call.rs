@@ -16,6 +16,8 @@ use wire::{GreetingError, MachineId, Purpose, Version, Welcome};
 /// How long a server may take to accept a call. The exchange after that may take longer: a network
 /// link may lose packets.
 pub(crate) const CALL_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the first try to connect takes at most; each further one takes twice as long.
+const DIAL_WITHIN_MIN: Duration = Duration::from_millis(400);
 
 /// A stream to a server.
 pub type Stream = TlsStream<Socket>;
@@ -81,10 +83,24 @@ impl End {
     }
 }
 
+/// Connects to `address`. TCP repeats a lost first packet after a second, takes that second for
+/// the round trip, and then waits for three seconds and more whenever it loses another packet. A
+/// new try is quicker, and knows nothing of that second. Tries go on until the caller gives up.
+pub(crate) async fn dial(address: &str) -> io::Result<TcpStream> {
+    let mut within = DIAL_WITHIN_MIN;
+    loop {
+        if let Ok(tcp) = timeout(within, TcpStream::connect(address)).await {
+            let tcp = tcp?;
+            frames::prepare(&tcp)?;
+            return Ok(tcp);
+        }
+        within *= 2;
+    }
+}
+
 /// Calls `address`.
 pub async fn call(address: &str, config: &Caller) -> Result<Stream, End> {
-    let tcp = timeout(CALL_TIMEOUT, TcpStream::connect(address)).await??;
-    frames::prepare(&tcp)?;
+    let tcp = timeout(CALL_TIMEOUT, dial(address)).await??;
     let connecting = TlsConnector::from(config.tls()).connect(tls::server_name(), Socket::new(tcp));
     let connected = timeout(frames::SILENCE, connecting).await?;
     connected.map_err(|error| match error {

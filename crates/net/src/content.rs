@@ -5,7 +5,7 @@
 //! requests again. If no connection can be had, the asker is told so, and may ask another host. So
 //! is the asker of a request that is not answered in time: a host may be up and answer nothing.
 
-use crate::call::{End, Stream, agree, is_at};
+use crate::call::{End, Stream, agree, dial, is_at};
 use crate::credential_store::Caller;
 use crate::frames;
 use crate::reach;
@@ -22,7 +22,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc as blocking;
 use std::time::{Duration, Instant};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -282,8 +281,7 @@ impl ShareLink {
 
     /// The connection, and its version.
     async fn connect(&self, address: &str, config: &Caller) -> Result<(Frames, Version), End> {
-        let tcp = TcpStream::connect(address).await?;
-        frames::prepare(&tcp)?;
+        let tcp = dial(address).await?;
         let stream = TlsConnector::from(config.tls()).connect(tls::server_name(), Socket::new(tcp)).await?;
         // Two hosts that are one machine would make one copy.
         is_at(&stream, self.machine)?;

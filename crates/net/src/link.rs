@@ -10,6 +10,7 @@ use crate::line::Line;
 use crate::round_trips::{RoundTrips, TimedConnection};
 use crate::thread::NetThread;
 use bytes::BytesMut;
+use ident::ServerId;
 use lease::SessionId;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -36,10 +37,16 @@ const ELECTION_PAUSE: Duration = Duration::from_millis(100);
 /// How long a silent server is skipped if there are others. A server that refuses the connection is
 /// not silent, and may be back at any moment.
 const GONE: Duration = Duration::from_secs(3);
-/// The divisor of the time to accept a call; the quotient is the silence that a session's server
-/// may keep. After that silence the client sends a probe. After as much silence again it calls
-/// another server. This applies only if there are several servers.
+/// The divisor of the time to accept a call; the quotient is the silence that one of several
+/// servers may keep. After that silence the client sends a probe. After as much silence again it
+/// calls another server.
 const QUIET: u32 = 2;
+/// The silence that an only server may keep before a probe, and as much again after it. The client
+/// then calls it anew: a connection that loses packets waits ever longer before it repeats them,
+/// and the session ends after 30 s.
+const QUIET_ALONE: Duration = Duration::from_secs(2);
+/// The silence grows up to this if calling anew does not help: the server or the network is slow.
+const QUIET_MAX: Duration = Duration::from_secs(6);
 /// How long all servers may be out of reach before the link logs a warning.
 const MISSED: Duration = Duration::from_secs(10);
 /// How often the link then looks for servers in the local network: all may have moved.
@@ -47,18 +54,18 @@ const DISCOVERY_PAUSE: Duration = Duration::from_secs(30);
 /// The pause after a refusal, which is not expected to change soon.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// The client whose session goes over a link. The machine's engine is the one: it is above this
-/// crate, and a link calls back into it.
+/// The client whose sessions go over links, one for each server of the directory. The machine's
+/// engine is the client: it is above this crate, and a link calls back into it.
 pub trait SessionClient: Send + Sync {
-    /// The greeting of a new connection: this start of the machine, its session until now, and
-    /// the server's latest receipt.
-    fn greeting(&self) -> (Start, Option<SessionId>, Option<Receipt>);
-    /// The connection is this session's from here on.
-    fn opened(&self, session: SessionId);
-    /// Takes the server's messages in the session.
-    fn deliver(&self, messages: Vec<ToClient>);
-    /// The server does not accept this machine.
-    fn refused(&self);
+    /// The greeting of a new connection to `server`: this start of the machine, its session there
+    /// until now, and that server's latest receipt.
+    fn greeting(&self, server: ServerId) -> (Start, Option<SessionId>, Option<Receipt>);
+    /// The connection to `server` is this session's from here on.
+    fn opened(&self, server: ServerId, session: SessionId);
+    /// Takes the messages of `server` in the session.
+    fn deliver(&self, server: ServerId, messages: Vec<ToClient>);
+    /// `server` does not accept this machine, for this reason.
+    fn refused(&self, server: ServerId, why: &str);
 }
 
 /// The state of the connection.
@@ -98,8 +105,9 @@ pub type Later = Box<dyn Fn(u64) -> bool + Send + Sync>;
 /// Why a running machine gives up after a later start of it became known.
 const REPLACED: &str = "another process has started with a copy of this machine's data directory, and has taken its place: of the two one must go (its machine can join anew with another data directory)";
 
-/// A machine's link to its server: the connection, its state, and the addresses to call.
+/// A machine's link to a server: the connection, its state, and the addresses to call.
 pub struct ServerLink {
+    server: ServerId,
     /// The connection, if it is up.
     line: Mutex<Option<Arc<Line>>>,
     status: Mutex<ServerLinkStatus>,
@@ -120,11 +128,11 @@ pub struct ServerLink {
 }
 
 impl ServerLink {
-    /// Starts the link of a machine whose server is at one of `addresses`, at one of its `own`, or
-    /// in `places`. The returned thread keeps the connection: hold on to it. The link calls no
-    /// server before [`ServerLink::begin`].
+    /// Starts the link to `server`, whose members are at some of `addresses`, of the machine's
+    /// `own`, or in `places`. The returned thread keeps the connection: hold on to it. The link
+    /// calls nobody before [`ServerLink::begin`].
     pub fn start(
-        addresses: Vec<String>,
+        (server, addresses): (ServerId, Vec<String>),
         (own, places): (Vec<String>, Arc<Places>),
         round_trips: Arc<RoundTrips>,
         config: Caller,
@@ -137,6 +145,7 @@ impl ServerLink {
             down: Some(LinkDown::NotCalled),
         };
         let link = Arc::new(ServerLink {
+            server,
             line: Mutex::new(None),
             status: Mutex::new(status),
             told: Mutex::new(addresses),
@@ -186,7 +195,7 @@ impl ServerLink {
     pub fn look(&self, client: &dyn SessionClient) {
         let line = self.line.lock().clone();
         if let Some(line) = line {
-            line.look(|frames| tell(client, &line, frames));
+            line.look(|frames| self.tell(client, &line, frames));
         }
     }
 
@@ -219,6 +228,8 @@ impl ServerLink {
 
     async fn keep(&self, config: Caller, client: &Weak<dyn SessionClient>) {
         let (mut pause, mut turn, mut within) = (PAUSE_MIN, 0, CALL_WITHIN_MIN);
+        // The silence that the last connection did not survive, doubled.
+        let mut quiet = Duration::ZERO;
         // Consecutive silent addresses.
         let mut silent = 0;
         // The leader's addresses, from a server's answer.
@@ -238,7 +249,7 @@ impl ServerLink {
             }
             let address = hinted.unwrap_or_else(|| self.address(turn));
             self.status.lock().server.clone_from(&address);
-            let ended = self.hold(&address, &config, client, (&mut pause, &mut within)).await;
+            let ended = self.hold(&address, &config, client, (&mut pause, &mut within, &mut quiet)).await;
             *self.line.lock() = None;
             let Err(why) = ended else { return };
             let (was_up, text) = (self.status.lock().down.is_none(), why.to_string());
@@ -289,9 +300,9 @@ impl ServerLink {
                         tokio::time::sleep(ELECTION_PAUSE).await;
                     }
                 }
-                End::Refused(_) => {
+                End::Refused(why) => {
                     if let Some(client) = client.upgrade() {
-                        client.refused();
+                        client.refused(self.server, &why);
                     }
                     tokio::time::sleep(REFUSED_PAUSE).await;
                 }
@@ -323,19 +334,18 @@ impl ServerLink {
         address: &str,
         config: &Caller,
         client: &Weak<dyn SessionClient>,
-        (pause, within): (&mut Duration, &mut Duration),
+        (pause, within, quiet): (&mut Duration, &mut Duration, &mut Duration),
     ) -> Result<(), End> {
         let limit = if self.addresses().len() > 1 { *within } else { CALL_TIMEOUT * 4 };
         let began = Instant::now();
         let stream = timeout(limit, call(address, config)).await??;
         *within = (2 * began.elapsed()).clamp(CALL_WITHIN_MIN, CALL_WITHIN_MAX);
-        let quiet = *within / QUIET;
         let machine = machine_at(&stream).ok_or(GreetingError::Foreign)?;
         let mut frames = frames::greetings(stream);
         let Some(session_of) = client.upgrade() else { return Ok(()) };
-        let (start, session, receipt) = session_of.greeting();
+        let (start, session, receipt) = session_of.greeting(self.server);
         drop(session_of);
-        let purpose = Purpose::Session { start, session, receipt };
+        let purpose = Purpose::Session { server: self.server, start, session, receipt };
         let welcome = timeout(limit * GREETING, greet(&mut frames, config, &purpose)).await??;
         let (session, servers, serve) = match welcome {
             Welcome::Session { session, servers, serve } => (session, servers, serve),
@@ -345,7 +355,7 @@ impl ServerLink {
             _ => return Err(GreetingError::Foreign.into()),
         };
         frames::messages(&mut frames);
-        let watched = (servers.len() > 1).then_some(quiet);
+        let usual = if servers.len() > 1 { *within / QUIET } else { QUIET_ALONE };
         self.heard(servers, serve);
         let line = Line::new(frames, self.round_trips.to(machine, TimedConnection::Session));
         *self.line.lock() = Some(line.clone());
@@ -356,9 +366,9 @@ impl ServerLink {
             status.since = Instant::now();
         }
         let Some(session_of) = client.upgrade() else { return Ok(()) };
-        session_of.opened(session);
+        session_of.opened(self.server, session);
         drop(session_of);
-        match self.converse(&line, client, watched).await {
+        match self.converse(&line, client, (usual, quiet)).await {
             End::Stopped => Ok(()),
             end => Err(end),
         }
@@ -381,23 +391,25 @@ impl ServerLink {
         &self,
         line: &Arc<Line>,
         client: &Weak<dyn SessionClient>,
-        watched: Option<Duration>,
+        (usual, quiet): (Duration, &mut Duration),
     ) -> End {
-        let hear = |frames| tell(&*client.upgrade().ok_or(End::Stopped)?, line, frames);
+        let hear = |frames| self.tell(&*client.upgrade().ok_or(End::Stopped)?, line, frames);
+        let mut most = usual.max(std::mem::take(quiet));
         let watching = async {
-            let Some(most) = watched else { return std::future::pending().await };
             loop {
-                let quiet = line.heard().elapsed();
-                if quiet < most {
-                    tokio::time::sleep(most - quiet).await;
+                let silence = line.heard().elapsed();
+                if silence < most {
+                    tokio::time::sleep(most - silence).await;
                     continue;
                 }
                 line.say(None);
                 line.push();
                 tokio::time::sleep(most).await;
                 if line.heard().elapsed() >= 2 * most {
+                    *quiet = (2 * most).min(QUIET_MAX);
                     return;
                 }
+                most = usual;
             }
         };
         tokio::select! {
@@ -406,6 +418,23 @@ impl ServerLink {
             () = watching => End::Gone,
             () = self.again.notified() => End::Over,
         }
+    }
+
+    /// Delivers the server's messages from `line` to the machine. An empty frame is only a probe.
+    fn tell(&self, client: &dyn SessionClient, line: &Line, frames: Vec<BytesMut>) -> Result<(), End> {
+        let said = frames.iter().filter(|frame| !frame.is_empty());
+        let heard = |frame: &BytesMut| {
+            let message = decode(frame)?;
+            if let ToClient::Renewed { .. } = message {
+                line.is_renewed();
+            }
+            Ok(message)
+        };
+        let told = said.map(heard).collect::<Result<Vec<_>, End>>()?;
+        if !told.is_empty() {
+            client.deliver(self.server, told);
+        }
+        Ok(())
     }
 }
 
@@ -427,26 +456,66 @@ fn each_once<'a>(addresses: impl IntoIterator<Item = &'a String>) -> Vec<String>
     once
 }
 
-/// Delivers the server's messages from `line` to the machine. An empty frame is only a probe.
-fn tell(client: &dyn SessionClient, line: &Line, frames: Vec<BytesMut>) -> Result<(), End> {
-    let said = frames.iter().filter(|frame| !frame.is_empty());
-    let heard = |frame: &BytesMut| {
-        let message = decode(frame)?;
-        if let ToClient::Renewed { .. } = message {
-            line.is_renewed();
-        }
-        Ok(message)
-    };
-    let told = said.map(heard).collect::<Result<Vec<_>, End>>()?;
-    if !told.is_empty() {
-        client.deliver(told);
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authority::Authority;
+    use crate::credential_store::CredentialStore;
+    use crate::listener::{Greeted, Listener};
+    use std::sync::mpsc::{Sender, channel};
+    use wire::{FOUNDER, Versions};
+
+    /// Notes when sessions open.
+    struct Noting(Sender<Instant>);
+
+    impl SessionClient for Noting {
+        fn greeting(&self, _: ServerId) -> (Start, Option<SessionId>, Option<Receipt>) {
+            (Start { incarnation: 1, drawn: 1, before: Vec::new(), greeting: 1 }, None, None)
+        }
+
+        fn opened(&self, _: ServerId, _: SessionId) {
+            let _ = self.0.send(Instant::now());
+        }
+
+        fn deliver(&self, _: ServerId, _: Vec<ToClient>) {}
+
+        fn refused(&self, _: ServerId, why: &str) {
+            panic!("{why}");
+        }
+    }
+
+    #[test]
+    fn a_connection_to_an_only_server_that_goes_silent_is_replaced_and_one_that_answers_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        Authority::found(dir.path()).unwrap().credentials(dir.path(), FOUNDER).unwrap();
+        let credentials = CredentialStore::open(dir.path(), Versions::KNOWN).unwrap();
+        // The server answers one probe of each connection, and takes in the others.
+        let serve = async |greeted| {
+            let Greeted { mut frames, version, .. } = greeted;
+            let welcome = Welcome::Session { session: SessionId(1), servers: Vec::new(), serve: false };
+            frames::send(&mut frames, wire::answer(version, &welcome)).await?;
+            frames::receive(&mut frames).await?;
+            frames::send(&mut frames, Vec::new()).await?;
+            while frames::receive(&mut frames).await.is_ok() {}
+            Ok(())
+        };
+        let server = Listener::start(credentials.clone(), "127.0.0.1:0".parse().unwrap(), serve).unwrap();
+        let (opens, opened) = channel();
+        let client: Arc<dyn SessionClient> = Arc::new(Noting(opens));
+        let (link, _keeps) = ServerLink::start(
+            (ServerId::ROOT, vec![server.address().to_string()]),
+            (Vec::new(), Arc::new(Places::new(Vec::new()))),
+            Arc::default(),
+            credentials.caller(),
+            Arc::downgrade(&client),
+            (Box::new(|_, _| ()), Box::new(|_| false)),
+        )
+        .unwrap();
+        link.begin();
+        let next = || opened.recv_timeout(Duration::from_secs(120)).expect("a session opens");
+        let (first, second) = (next(), next());
+        assert!(second - first >= 3 * QUIET_ALONE, "a probe was answered: {:?}", second - first);
+    }
 
     #[test]
     fn a_silent_address_of_the_leader_leaves_its_other_ones_to_call() {

@@ -14,6 +14,9 @@ pub(crate) fn back_up(
     progress: &mut dyn FnMut(&BackupProgress),
 ) -> Result<BackupReport, BackupError> {
     let server = membership.server().ok_or(BackupError::NoServer)?;
+    if server.all_hosted().iter().any(|other| !other.is_root() && other.files() > 0) {
+        return Err(BackupError::SeveralServers);
+    }
     let source = Source {
         group: server.group(),
         share_host: server.share_host(),

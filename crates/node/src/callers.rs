@@ -1,11 +1,13 @@
 //! The server's side of connections: it serves each caller by its purpose.
 
+use crate::hosted::HostedServer;
 use crate::membership::Membership;
 use crate::routes::Down;
 use crate::server::Server;
 use bytes::Bytes;
 use directory::Input;
 use futures_util::{SinkExt, StreamExt};
+use ident::ServerId;
 use lease::SessionId;
 use net::frames::{self, Frames};
 use net::listener::{End, Greeted, ListenError, Listener, Stream, put_on, say_why, take_off};
@@ -66,9 +68,20 @@ pub(crate) fn listen(
 
 async fn serve(host: &Arc<ListeningHost>, greeted: Greeted) -> Result<(), End> {
     let Greeted { peer, mut frames, shown, version, purpose, listening } = greeted;
-    let (leads, is_the_leaders) =
-        (host.server.group().leads(), !matches!(purpose, Purpose::Content | Purpose::Peer));
-    if let Some(answer) = shown.and_then(|shown| host.server.identify(&shown, leads || !is_the_leaders)) {
+    let is_the_leaders = !matches!(purpose, Purpose::Content | Purpose::Peer);
+    let asked = match &purpose {
+        Purpose::Session { server, .. } => *server,
+        _ => ServerId::ROOT,
+    };
+    let Some(hosted) = host.server.hosted(asked) else {
+        // A server that was made just now, or one that never was.
+        let welcome = Welcome::Elsewhere { addresses: Vec::new() };
+        return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?);
+    };
+    let leads = hosted.group().leads();
+    if let Some(answer) =
+        shown.and_then(|shown| host.server.identify(&shown, host.server.group().leads() || !is_the_leaders))
+    {
         frames::send(&mut frames, wire::answer(version, &answer)).await?;
         return match answer {
             Welcome::Refused { why } => Err(End::Refused(why)),
@@ -76,7 +89,7 @@ async fn serve(host: &Arc<ListeningHost>, greeted: Greeted) -> Result<(), End> {
         };
     }
     if is_the_leaders && !leads {
-        return Ok(frames::send(&mut frames, wire::answer(version, &host.elsewhere())).await?);
+        return Ok(frames::send(&mut frames, wire::answer(version, &elsewhere(&hosted))).await?);
     }
     let serves = shown.is_some_and(|shown| shown.serves);
     let machine = shown.map(|shown| shown.machine);
@@ -86,24 +99,9 @@ async fn serve(host: &Arc<ListeningHost>, greeted: Greeted) -> Result<(), End> {
             Err(why) => why,
         },
         (_, None) => "a machine must join first: leasehold join TOKEN".to_owned(),
-        (Purpose::Session { start, session, receipt }, Some(machine)) => {
-            let session = host.known(receipt, session)?;
-            if let Some(welcome) = host.meet(machine, &start) {
-                return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?);
-            }
-            match host.open(machine, &start, session, version).await {
-                Ok((session, down)) => {
-                    let serve = host.server.chosen().lock().contains_key(&machine);
-                    let welcome = Welcome::Session { session, servers: host.server.servers(), serve };
-                    frames::send(&mut frames, wire::answer(version, &welcome)).await?;
-                    frames::messages(&mut frames);
-                    let talking = host.clone();
-                    let talk = async move |frames| talking.converse(frames, session, down).await;
-                    return host.beside_the_group((peer, listening), frames, talk);
-                }
-                Err(End::Refused(why)) => why,
-                Err(end) => return Err(end),
-            }
+        (Purpose::Session { start, session, receipt, .. }, Some(machine)) => {
+            let asks = (machine, start, session, receipt);
+            return host.admit(hosted, asks, (peer, listening), (frames, version)).await;
         }
         (Purpose::Content, Some(machine)) => match host.server.refuses(machine) {
             None => {
@@ -159,8 +157,13 @@ async fn serve(host: &Arc<ListeningHost>, greeted: Greeted) -> Result<(), End> {
             }
         }
     };
-    frames::send(&mut frames, wire::answer(version, &Welcome::Refused { why: refused.clone() })).await?;
-    Err(End::Refused(refused))
+    refuse(frames, version, refused).await
+}
+
+/// Tells a caller why it is refused.
+async fn refuse(mut frames: Frames<Stream>, version: Version, why: String) -> Result<(), End> {
+    frames::send(&mut frames, wire::answer(version, &Welcome::Refused { why: why.clone() })).await?;
+    Err(End::Refused(why))
 }
 
 /// Runs work that waits for the log, on a thread that may block.
@@ -174,6 +177,12 @@ fn too_old_to_serve(speaks: Version, cluster: Version) -> String {
     )
 }
 
+/// Where the leader of a server is, as far as this machine's member knows.
+fn elsewhere(hosted: &HostedServer) -> Welcome {
+    let leader = hosted.group().standing().leader().map(|leader| leader.addresses.clone());
+    Welcome::Elsewhere { addresses: leader.unwrap_or_default() }
+}
+
 impl ListeningHost {
     /// Takes the machine out of the cluster, as it asks. An expelled machine has already left.
     async fn leave(&self, machine: MachineId) -> Result<(), String> {
@@ -185,6 +194,32 @@ impl ListeningHost {
         .await
     }
 
+    /// Admits a machine to a session at a server, and carries the session from there on.
+    async fn admit(
+        self: &Arc<Self>,
+        hosted: Arc<HostedServer>,
+        (machine, start, session, receipt): (MachineId, Start, Option<SessionId>, Option<Receipt>),
+        caller: (SocketAddr, CancellationToken),
+        (mut frames, version): (Frames<Stream>, Version),
+    ) -> Result<(), End> {
+        let session = self.known(&hosted, receipt, session)?;
+        if let Some(welcome) = self.meet(&hosted, machine, &start) {
+            return Ok(frames::send(&mut frames, wire::answer(version, &welcome)).await?);
+        }
+        let (session, down) = match self.open(&hosted, machine, &start, session, version).await {
+            Ok(opened) => opened,
+            Err(End::Refused(why)) => return refuse(frames, version, why).await,
+            Err(end) => return Err(end),
+        };
+        let serve = self.server.chosen().lock().contains_key(&machine);
+        let welcome = Welcome::Session { session, servers: hosted.members(), serve };
+        frames::send(&mut frames, wire::answer(version, &welcome)).await?;
+        frames::messages(&mut frames);
+        let talking = self.clone();
+        let talk = async move |frames| talking.converse(&hosted, frames, session, down).await;
+        self.beside_the_group(caller, frames, talk)
+    }
+
     /// Moves a connection to the group's thread, where it goes on until the listener is dropped.
     /// Its messages then wake no other thread.
     fn beside_the_group<T: Future<Output = Result<(), End>> + Send>(
@@ -194,7 +229,7 @@ impl ListeningHost {
         talk: impl FnOnce(Frames<Stream>) -> T + Send + 'static,
     ) -> Result<(), End> {
         take_off(&mut frames)?;
-        self.server.group().spawn(async move {
+        self.server.host().spawn(async move {
             let talking = async {
                 put_on(&mut frames)?;
                 talk(frames).await
@@ -212,32 +247,37 @@ impl ListeningHost {
     ///
     /// Strangers are refused so. A proposal to the group is written into every member's log, and
     /// the group would refuse it after that.
-    async fn refuses(&self, look: impl Fn(&Server) -> Option<String>) -> Result<Option<String>, Outdated> {
-        if look(&self.server).is_none() {
+    async fn refuses(
+        &self,
+        hosted: &HostedServer,
+        look: impl Fn(&HostedServer) -> Option<String>,
+    ) -> Result<Option<String>, Outdated> {
+        if look(hosted).is_none() {
             return Ok(None);
         }
-        if !self.server.group().confirm().await {
+        if !hosted.group().confirm().await {
             return Err(Outdated);
         }
-        Ok(look(&self.server))
+        Ok(look(hosted))
     }
 
     async fn enrol(&self, secret: &[u8; 16], name: String, key: [u8; 32]) -> Result<Welcome, String> {
         let token = Token::hash(secret);
-        let may_enrol = |server: &Server| {
+        let may_enrol = |root: &HostedServer| {
             let (joins, at) = ((name.as_str(), &key), utc_secs());
             let checked =
-                server.group().query(|directory, store| directory.may_enrol(&token, joins, at, store));
+                root.group().query(|directory, store| directory.may_enrol(&token, joins, at, store));
             checked.err().map(|why| why.to_string())
         };
-        match self.refuses(may_enrol).await {
+        let root = self.server.root();
+        match self.refuses(root, may_enrol).await {
             Ok(None) => {}
             Ok(Some(why)) => return Err(why),
-            Err(Outdated) => return Ok(self.elsewhere()),
+            Err(Outdated) => return Ok(elsewhere(root)),
         }
-        let Ok(_under_way) = self.enrolling.acquire().await else { return Ok(self.elsewhere()) };
-        let (connection, mut down) = self.server.routes().lock().connect(None);
-        self.server.group().propose(Input::Enrol { token, name, key, at: utc_secs(), connection });
+        let Ok(_under_way) = self.enrolling.acquire().await else { return Ok(elsewhere(root)) };
+        let (connection, mut down) = root.routes().lock().connect(None);
+        root.group().propose(Input::Enrol { token, name, key, at: utc_secs(), connection });
         match timeout(OPEN_TIMEOUT, down.recv()).await {
             Ok(Some(Down::Enrolled(machine))) => {
                 let certificates = self.server.certify(machine, key, false);
@@ -247,15 +287,9 @@ impl ListeningHost {
             Ok(Some(Down::Refused(why))) => Err(why),
             // The server has hung up on all, as it does when a server or a version is another: the
             // machine asks again. An invitation that is used knows whose key has used it.
-            Ok(_) => Ok(self.elsewhere()),
+            Ok(_) => Ok(elsewhere(root)),
             Err(_) => Err("the directory does not answer".to_owned()),
         }
-    }
-
-    /// Where the leader is, as far as this server knows.
-    fn elsewhere(&self) -> Welcome {
-        let leader = self.server.group().standing().leader().map(|leader| leader.addresses.clone());
-        Welcome::Elsewhere { addresses: leader.unwrap_or_default() }
     }
 
     /// Certifies a machine as a server, if it has been chosen.
@@ -287,7 +321,7 @@ impl ListeningHost {
     }
 
     async fn hear_peer(&self, mut frames: Frames<Stream>) -> Result<(), End> {
-        let mut conversation = self.server.group().listen();
+        let mut conversation = self.server.host().listen();
         loop {
             let call = frames::receive(&mut frames).await?;
             let answer = conversation.hear(&call).await;
@@ -317,11 +351,16 @@ impl ListeningHost {
     ///
     /// # Errors
     /// If entries are lost and this server is the only member.
-    fn known(&self, receipt: Option<Receipt>, session: Option<SessionId>) -> Result<Option<SessionId>, End> {
-        let Some(why) = receipt.and_then(|receipt| self.server.has_forgotten(&receipt)) else {
+    fn known(
+        &self,
+        hosted: &HostedServer,
+        receipt: Option<Receipt>,
+        session: Option<SessionId>,
+    ) -> Result<Option<SessionId>, End> {
+        let Some(why) = receipt.and_then(|receipt| hosted.has_forgotten(&receipt)) else {
             return Ok(session);
         };
-        if !self.server.group().standing().alone {
+        if !hosted.group().standing().alone {
             tracing::error!(
                 why,
                 "the servers have lost what was acknowledged: the disks of too many are older copies"
@@ -335,8 +374,8 @@ impl ListeningHost {
     }
 
     /// The answer to a machine that cannot have a session in this start of it, if so.
-    fn meet(&self, machine: MachineId, start: &Start) -> Option<Welcome> {
-        let up = self.server.routes().lock().is_up(machine);
+    fn meet(&self, hosted: &HostedServer, machine: MachineId, start: &Start) -> Option<Welcome> {
+        let up = hosted.routes().lock().is_up(machine);
         if up.is_some_and(|up| up != start.drawn && !start.before.contains(&up)) {
             tracing::warn!(
                 machine = machine.0,
@@ -344,25 +383,34 @@ impl ListeningHost {
             );
             return Some(Welcome::Refused { why: TWIN.to_owned() });
         }
-        let latest = self.server.group().query(|directory, _| directory.latest_start(machine));
+        let latest = hosted.group().query(|directory, store| directory.latest_start(machine, store));
         let later = latest.filter(|latest| *latest > start.incarnation);
         later.map(|incarnation| Welcome::Started { incarnation })
     }
 
     async fn open(
         &self,
+        hosted: &HostedServer,
         machine: MachineId,
         start: &Start,
         session: Option<SessionId>,
         version: Version,
     ) -> Result<(SessionId, mpsc::Receiver<Down>), End> {
-        match self.refuses(|server| server.refuses(machine)).await {
+        let refused = |hosted: &HostedServer| {
+            let admitted = hosted.group().query(|directory, store| directory.admits(machine, store));
+            admitted.err().map(|refusal| refusal.to_string())
+        };
+        match self.refuses(hosted, refused).await {
             Ok(None) => {}
+            // Another server hears of a machine a little later than the root server.
+            Ok(Some(_)) if !hosted.is_root() && self.server.refuses(machine).is_none() => {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
             Ok(Some(why)) => return Err(End::Refused(why)),
             Err(Outdated) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
         }
-        let (connection, mut down) = self.server.routes().lock().connect(Some((machine, start.drawn)));
-        self.server.open((machine, version), start, session, connection);
+        let (connection, mut down) = hosted.routes().lock().connect(Some((machine, start.drawn)));
+        hosted.open((machine, version), start, session, connection);
         // Only the directory refuses a session. A refused client gives up its updates that are not
         // applied.
         match timeout(OPEN_TIMEOUT, down.recv()).await? {
@@ -375,6 +423,7 @@ impl ListeningHost {
     /// Carries a session until its connection ends or another connection replaces it.
     async fn converse(
         &self,
+        hosted: &HostedServer,
         frames: Frames<Stream>,
         session: SessionId,
         mut down: mpsc::Receiver<Down>,
@@ -384,7 +433,7 @@ impl ListeningHost {
         let reading = async {
             while let Some(frame) = stream.next().await {
                 let frame = frame?;
-                self.server.group().heard();
+                self.server.host().heard();
                 // An empty frame is a probe.
                 if frame.is_empty() {
                     if answers.send(None).await.is_err() {
@@ -394,18 +443,18 @@ impl ListeningHost {
                 }
                 let message: ToServer = decode(&frame)?;
                 if matches!(message, ToServer::Extents { .. }) {
-                    if !self.server.group().confirm().await {
+                    if !hosted.group().confirm().await {
                         break;
                     }
-                    if let Some(reply) = self.server.answer(session, &message)
+                    if let Some(reply) = self.server.answer(hosted, session, &message)
                         && answers.send(Some(reply)).await.is_err()
                     {
                         break;
                     }
                     continue;
                 }
-                self.server.hear(session, message);
-                while self.server.group().backlog_bytes() > BACKLOG_MAX {
+                self.server.hear(hosted, session, message);
+                while hosted.group().backlog_bytes() > BACKLOG_MAX {
                     tokio::time::sleep(BACKLOG_PAUSE).await;
                 }
             }
@@ -442,7 +491,7 @@ impl ListeningHost {
             ended = writing => ended,
         };
         if let Err(End::Frame(_)) = ended {
-            self.server.group().propose(Input::NoMessage { session });
+            hosted.group().propose(Input::NoMessage { session });
         }
         ended
     }

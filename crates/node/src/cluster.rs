@@ -1,6 +1,7 @@
 //! The cluster as people see it: invitations, machines, expulsions, and the leases on a file.
 
 use crate::error::failed;
+use crate::hosted::HostedServer;
 use crate::server::Server;
 use admin::{
     ControlRefusal, FileLeases, Invitation, InvitationReport, Invited, LeaseLine, LeaseRight, LeaseStanding,
@@ -16,12 +17,15 @@ use std::fs::DirEntry;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::{ExpelError, MachineId, Rights};
 
 /// How long the directory may take for an order.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// How often it is looked whether all servers have heard.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The directory has not answered in time.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +60,7 @@ impl Server {
         listener: &Listener,
     ) -> Result<Invited, ControlRefusal> {
         let Invitation { path, read_only, squash, good_for_s, addresses } = invitation;
-        let root = self.group().query(|directory, store| directory.resolve(store, path.as_bytes()));
+        let root = self.resolve(path.as_bytes());
         let root = root.ok_or(ControlRefusal::NoDirectory { path })?;
         let may = Rights { root, read_only, squash };
         let mut secret = [0; 16];
@@ -68,8 +72,7 @@ impl Server {
         self.waiting().lock().invited.insert(token, tell);
         let at = utc_secs();
         let until = at.saturating_add(good_for_s);
-        let root = self.group().query(|directory, store| directory.path(store, &may.root));
-        let report = rights(root, &may);
+        let report = rights(self.path(&may.root), &may);
         self.group().propose(Input::Invite { token, rights: may, at, until });
         answered(&told)?.map_err(|why| ControlRefusal::Invite { why })?;
         let (id, token) = (invitation_id(&token), Token { addresses, authority, secret }.to_string());
@@ -129,7 +132,21 @@ impl Server {
         self.waiting().lock().expelled.insert(machine, tell);
         self.group().propose(Input::Expel { machine });
         answered(&told)??;
-        self.routes().lock().disconnect(machine);
+        self.disconnect(machine);
+        Ok(self.all_hear()?)
+    }
+
+    /// Waits until every server of the directory knows the machines that the root server knows now.
+    fn all_hear(&self) -> Result<(), Silent> {
+        let (begun, number) = (Instant::now(), self.group().query(|directory, _| directory.registered()));
+        let is_behind =
+            |hosted: &Arc<HostedServer>| hosted.group().query(|directory, _| directory.registered()) < number;
+        while self.all_hosted().iter().any(is_behind) {
+            if begun.elapsed() > TIMEOUT {
+                return Err(Silent);
+            }
+            std::thread::sleep(LOOK);
+        }
         Ok(())
     }
 

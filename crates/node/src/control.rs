@@ -180,6 +180,11 @@ fn reply(
         ControlRequest::RemoveServer(who) => value(&server?.remove_server(&who, progress)?),
         ControlRequest::Drain(who) => value(&server?.drain(&who, progress)?),
         ControlRequest::RenewAuthority => value(&server?.renew_authority(progress)?),
+        ControlRequest::Map(path) => value(&server?.map(path.as_deref())?),
+        ControlRequest::Delegate { path, to, pin } => value(&server?.delegate(&path, to, pin, progress)?),
+        ControlRequest::Pin { path, pinned } => value(&server?.pin(&path, pinned)?),
+        ControlRequest::Balance { acts } => value(&server?.balance_report(acts, progress)?),
+        ControlRequest::SwitchBalance(on) => value(&server?.switch_balance(on)?),
         ControlRequest::Backup(order) => {
             let mut tell = |at: &BackupProgress| progress(&ControlProgress::Backup { at: at.clone() });
             let made = back_up(membership, &order, &mut tell);

@@ -7,7 +7,7 @@
 use crate::server::Server;
 use admin::{ControlProgress, FsckFault, FsckReport};
 use content::TAG_BYTES;
-use directory::{Inspector, Violation};
+use directory::{Inspector, OuterEdge, Violation};
 use namespace::{ContentHead, Extent, Place, ShareId, Spread};
 use share_hosts::uploader;
 use share_hosts::whole;
@@ -30,9 +30,14 @@ type Suspects = BTreeMap<ShareId, FsckFault>;
 /// Length and hash of each piece of each share, by its place.
 type Pieces = BTreeMap<ShareId, BTreeMap<u32, (u32, [u8; 32])>>;
 
-/// Collects pieces and faults from the server's state.
+/// Collects pieces, edges and faults from the servers' states.
 struct CheckedTree<'a> {
     pieces: Pieces,
+    /// Labels of one server with files at another, and links of one with directories at another.
+    labels: BTreeSet<OuterEdge>,
+    links: BTreeSet<OuterEdge>,
+    /// The rows of the servers before this one.
+    rows_before: u64,
     report: &'a mut FsckReport,
     faults: Vec<FsckFault>,
     progress: &'a mut dyn FnMut(&ControlProgress),
@@ -40,8 +45,8 @@ struct CheckedTree<'a> {
 
 impl Inspector for CheckedTree<'_> {
     fn rows(&mut self, rows: u64) {
-        self.report.rows = rows;
-        (self.progress)(&ControlProgress::CheckedRows { rows });
+        self.report.rows = self.rows_before + rows;
+        (self.progress)(&ControlProgress::CheckedRows { rows: self.report.rows });
     }
 
     fn extent(&mut self, extent: &Extent) {
@@ -68,6 +73,14 @@ impl Inspector for CheckedTree<'_> {
         }
     }
 
+    fn outer_label(&mut self, edge: OuterEdge) {
+        self.labels.insert(edge);
+    }
+
+    fn outer_link(&mut self, edge: OuterEdge) {
+        self.links.insert(edge);
+    }
+
     fn violation(&mut self, violation: Violation) {
         self.faults.push(FsckFault::Rows { why: violation.to_string() });
     }
@@ -76,32 +89,57 @@ impl Inspector for CheckedTree<'_> {
 /// Checks everything that `server` has.
 pub(crate) fn run(server: &Server, progress: &mut dyn FnMut(&ControlProgress)) -> FsckReport {
     let mut report = FsckReport::default();
-    let (faults, mut suspects) = look(server, None, &mut report, progress);
+    let Looked { faults, mut suspects, mut edges } = look(server, None, &mut report, progress);
     report.faults.extend(faults);
     let began = Instant::now();
     let mut looks = 1;
-    while !suspects.is_empty() && (looks == 1 || began.elapsed() < SETTLES_WITHIN) {
+    while !(suspects.is_empty() && edges.is_empty()) && (looks == 1 || began.elapsed() < SETTLES_WITHIN) {
         looks += 1;
         std::thread::sleep(LOOK_AGAIN_AFTER);
         let again: BTreeSet<ShareId> = suspects.keys().copied().collect();
-        let (_, now) = look(server, Some(&again), &mut FsckReport::default(), progress);
-        suspects = now.into_iter().filter(|(share, _)| again.contains(share)).collect();
+        let now = look(server, Some(&again), &mut FsckReport::default(), progress);
+        suspects = now.suspects.into_iter().filter(|(share, _)| again.contains(share)).collect();
+        edges.retain(|edge| now.edges.contains(edge));
     }
+    let of_edge = |edge: Violation| FsckFault::Rows { why: edge.to_string() };
+    report.faults.extend(edges.into_iter().map(of_edge));
     report.faults.extend(suspects.into_values());
     report
 }
 
-/// One look: faults of the server's state, and suspects among shares. With `only`, the look reads
-/// content of these shares alone.
+/// The result of a look.
+struct Looked {
+    /// Faults of a server's state.
+    faults: Vec<FsckFault>,
+    suspects: Suspects,
+    /// Edges between files of two servers that only one of the two knows. Their states are not of
+    /// one moment.
+    edges: Vec<Violation>,
+}
+
+/// One look: faults of the servers' states, and suspects among shares and edges. With `only`, the
+/// look reads content of these shares alone.
 fn look(
     server: &Server,
     only: Option<&BTreeSet<ShareId>>,
     report: &mut FsckReport,
     progress: &mut dyn FnMut(&ControlProgress),
-) -> (Vec<FsckFault>, Suspects) {
-    let mut tree = CheckedTree { pieces: BTreeMap::new(), report, faults: Vec::new(), progress };
-    server.group().query(|directory, store| directory.check(store, &mut tree));
-    let CheckedTree { pieces, report, mut faults, progress } = tree;
+) -> Looked {
+    let (labels, links) = Default::default();
+    let (pieces, faults) = Default::default();
+    let mut tree = CheckedTree { pieces, labels, links, rows_before: 0, report, faults, progress };
+    for hosted in server.all_hosted() {
+        hosted.group().query(|directory, store| directory.check(store, &mut tree));
+        tree.rows_before = tree.report.rows;
+    }
+    let CheckedTree { pieces, labels, links, report, mut faults, progress, .. } = tree;
+    let lacks_link = labels.difference(&links).cloned();
+    let lacks_link =
+        lacks_link.map(|OuterEdge { dir, label, file }| Violation::DanglingLabel { dir, label, file });
+    let lacks_label = links.difference(&labels).cloned();
+    let lacks_label =
+        lacks_label.map(|OuterEdge { dir, label, file }| Violation::DanglingLink { file, dir, label });
+    let edges = lacks_link.chain(lacks_label).collect();
     report.shares = pieces.len();
     let mut suspects = Suspects::new();
     let (hosts, me) = (server.share_host().peers().hosts().now(), server.share_host().peers().me());
@@ -117,7 +155,7 @@ fn look(
         suspects.extend(fault.map(|fault| (*share, fault)));
     }
     unreferenced(server, &pieces, &mut suspects, &mut faults);
-    (faults, suspects)
+    Looked { faults, suspects, edges }
 }
 
 /// The check of content.
@@ -204,8 +242,7 @@ fn unreferenced(server: &Server, pieces: &Pieces, suspects: &mut Suspects, fault
         Ok(accounts) => accounts,
         Err(error) => return faults.push(FsckFault::SharesUnlisted { why: error.to_string() }),
     };
-    let may_publish =
-        |(machine, session)| server.group().query(|directory, _| !directory.is_over(machine, session));
+    let may_publish = |(machine, session)| !server.is_over(machine, session);
     let others = accounts.iter().filter(|a| a.key.is_some() || uploader(&a.name).is_some_and(may_publish));
     let others: BTreeSet<AccountId> = others.map(|account| account.id).collect();
     let is_wanted = |share: &ShareId| {

@@ -3,6 +3,8 @@
 //! The command line starts it. The crate cannot reach front doors and the simulator.
 
 mod backup_source;
+mod balance;
+mod beside;
 mod callers;
 mod change;
 mod client_host;
@@ -11,7 +13,10 @@ mod cluster;
 mod control;
 mod error;
 mod fsck;
+mod hosted;
+mod links;
 mod machine;
+mod map;
 mod members;
 mod membership;
 mod receipts;
@@ -35,6 +40,7 @@ mod upgrade;
 mod upstream;
 mod waits;
 
+pub use balance::settings::BalanceSettings;
 pub use data_dir::{DataDir, DataError, FORMAT, Identity, Placed, holder};
 pub use error::MachineError;
 pub use machine::Machine;

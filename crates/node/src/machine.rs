@@ -15,6 +15,7 @@ use admin::StatusReport;
 use backup::BackupSchedule;
 use data_dir::{ClusterFile, DataDir, ballast};
 use file_service::FileService;
+use ident::ServerId;
 use net::LinkDown;
 use objects::Store;
 use parking_lot::Mutex;
@@ -85,7 +86,7 @@ impl Machine {
         up.membership.begin()?;
         up.start_threads(queues)?;
         if let Upstream::Here(_) = up.client_host.upstream() {
-            up.client_host.open_again();
+            up.client_host.open_again(ServerId::ROOT);
         }
         up.wait_until_open()?;
         ballast::keep(dir);

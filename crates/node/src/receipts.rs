@@ -27,6 +27,12 @@ impl Receipts {
         Receipts { key: Mutex::default(), accepts_older, due: Mutex::default() }
     }
 
+    /// Makes the receipts of another server of the directory at this machine.
+    pub(crate) fn of_another(&self) -> Receipts {
+        let key = Mutex::new(*self.key.lock());
+        Receipts { key, accepts_older: self.accepts_older, due: Mutex::default() }
+    }
+
     /// Sets the secret that the servers share. Receipts by an earlier secret do not count: a former
     /// server could make them.
     pub(crate) fn are_by(&self, secret: &[u8]) {

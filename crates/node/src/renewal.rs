@@ -136,7 +136,8 @@ impl Server {
         self.credentials().serve(me, &keys)?;
         let latest = authorities.last();
         if let Some((_, authority)) = keys.last() {
-            self.receipts().are_by(Authority::read(authority)?.secret());
+            let authority = Authority::read(authority)?;
+            self.all_hosted().iter().for_each(|hosted| hosted.receipts().are_by(authority.secret()));
             Authority::forget(self.dir())?;
         }
         if !self.group().leads() {

@@ -1,5 +1,6 @@
 //! Routes: the connection that each session's messages go over.
 
+use ident::ServerId;
 use lease::SessionId;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -31,12 +32,12 @@ pub(crate) enum Down {
 pub(crate) trait LocalClient: Send + Sync {
     /// Whether it calls the leader over the network, as any other client.
     fn is_remote(&self) -> bool;
-    /// Its session.
-    fn session(&self) -> Option<SessionId>;
-    /// Takes messages of the server.
-    fn deliver(&self, told: Vec<Down>);
-    /// Opens another session.
-    fn open_again(&self);
+    /// Its session at that server of the directory.
+    fn session(&self, server: ServerId) -> Option<SessionId>;
+    /// Takes messages of that server.
+    fn deliver(&self, server: ServerId, told: Vec<Down>);
+    /// Opens another session at that server.
+    fn open_again(&self, server: ServerId);
 }
 
 /// The connections of one server, and the sessions that go over them.

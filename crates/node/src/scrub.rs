@@ -13,6 +13,7 @@ use data_dir::{DataError, read_file, replace_file};
 use os::STOP_LOOK;
 use os::utc_secs;
 use parking_lot::Mutex;
+use raft::Group;
 use serde::{Deserialize, Serialize};
 use shares::{DatabaseError, Process, ShareServer};
 use std::ops::ControlFlow;
@@ -152,7 +153,8 @@ impl ScrubPass<'_> {
     /// Goes through all data, unless the server stops.
     fn run(&mut self) -> Result<(), DataError> {
         data_dir::read_small(self.dir)?;
-        if !self.rows() || !self.log() {
+        let rows = self.server.all_hosted().iter().all(|hosted| self.rows(hosted.group()));
+        if !rows || !self.log() {
             return Ok(());
         }
         tracing::info!(bytes = self.bytes, "small files, rows and log were read");
@@ -165,8 +167,7 @@ impl ScrubPass<'_> {
         )
     }
 
-    fn rows(&mut self) -> bool {
-        let group = self.server.group();
+    fn rows(&mut self, group: &Group) -> bool {
         let rows = group.rows().reread().unwrap_or_else(|error| group.lose(&error));
         let mut after = None::<Vec<u8>>;
         loop {
@@ -181,6 +182,7 @@ impl ScrubPass<'_> {
         }
     }
 
+    /// The log is that of all groups.
     fn log(&mut self) -> bool {
         let mut after = None;
         loop {

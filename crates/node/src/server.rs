@@ -1,21 +1,27 @@
-//! The server of a machine: its member of the group with the directory, its share server, and,
-//! while it leads, the connections of all clients.
+//! The server of a machine: its members of the directory's servers, its share server, and, while
+//! its members lead, the connections of all clients.
 
+use crate::balance::memory::Balancer;
+use crate::balance::settings::BalanceSettings;
 use crate::clock;
 use crate::error::MachineError;
+use crate::hosted::{HostedServer, LeadChange, group_of};
 use crate::receipts::Receipts;
-use crate::routes::{Down, HERE, LocalClient, Routes};
+use crate::routes::{Down, HERE, LocalClient};
 use crate::scrub::Scrub;
-use crate::space::Measured;
 use crate::traffic::Traffic;
 use crate::waits::{LONG_MS, LongWaits};
 use data_dir::DataError;
-use directory::{Input, Output};
+use directory::{DelegateError, FoundError, Input, Output};
+use ident::{FileId, ServerId};
 use lease::SessionId;
 use namespace::Attributes;
 use net::CredentialStore;
-use parking_lot::{Condvar, Mutex};
-use raft::{Event, Group, GroupSettings, Keeping, Member, MemberPlace, Standing, Wires};
+use parking_lot::{Condvar, Mutex, RwLock};
+use raft::{
+    Event, Group, GroupError, GroupFiles, GroupHost, GroupSettings, Keeping, Member, MemberPlace, Standing,
+    Wires, stop,
+};
 use share_hosts::ShareHost;
 use share_hosts::Shares;
 use std::collections::BTreeMap;
@@ -25,19 +31,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-use wire::{
-    ExpelError, InviteError, MachineId, Receipt, RevokeError, ServerAt, Space, Start, ToClient, ToServer,
-    Version, Versions,
-};
+use wire::{ExpelError, InviteError, MachineId, RevokeError, ServerAt, Space, ToClient, ToServer, Versions};
 
 /// How often the server checks whether the holders that pending requests wait for have lapsed.
 const TICK: Duration = Duration::from_millis(500);
 
 /// The server of a machine.
 pub(crate) struct Server {
-    group: OnceLock<Group>,
+    /// The groups of this machine, and its place as a member of each.
+    host: OnceLock<(GroupHost, MemberPlace, Arc<dyn Wires>)>,
+    /// The root server.
+    root: OnceLock<Arc<HostedServer>>,
+    /// The servers beside the root server, of which this machine's members are open.
+    beside: RwLock<BTreeMap<ServerId, Arc<HostedServer>>>,
     share_host: Arc<ShareHost>,
-    routes: Mutex<Routes>,
     traffic: Traffic,
     /// The client of this very machine.
     here: OnceLock<Weak<dyn LocalClient>>,
@@ -45,19 +52,23 @@ pub(crate) struct Server {
     /// Machines that are to become servers, and their numbers in the group. Only in the leader's
     /// memory: after a change of leader the command asks again.
     chosen: Mutex<BTreeMap<MachineId, u64>>,
-    /// The last news to clients: whether this member leads, and which servers there are.
-    told: Mutex<(bool, Vec<ServerAt>)>,
     standing: Standings,
     damaged: Damaged,
     scrub: Scrub,
-    /// The free space that was proposed last.
-    measured: Mutex<Measured>,
     /// The room that each server has reported. Only in the leader's memory.
     rooms: Mutex<BTreeMap<MachineId, Space>>,
     stopping: AtomicBool,
+    /// The addresses at which others reach this machine's members, once they are known.
+    listens_at: OnceLock<Vec<String>>,
+    /// The start of each machine with unpublished uploads here when they were first seen, by the
+    /// session of the uploads.
+    uploads_of: Mutex<BTreeMap<(MachineId, SessionId), u64>>,
     /// Whether this server raises the cluster's version when it can.
     raises: bool,
-    receipts: Receipts,
+    balance: BalanceSettings,
+    balancer: Mutex<Balancer>,
+    /// An older state is accepted, whatever it has forgotten.
+    accepts_older: bool,
     credentials: Arc<CredentialStore>,
     /// The machines that are known to have the latest authority's key, and the authority's number.
     holders: Mutex<(Vec<MachineId>, u64)>,
@@ -79,6 +90,8 @@ pub(crate) struct WaitingAnswers {
     pub revoked: BTreeMap<[u8; 32], SyncSender<Result<(), RevokeError>>>,
     pub expelled: BTreeMap<MachineId, SyncSender<Result<(), ExpelError>>>,
     pub authorized: BTreeMap<u64, SyncSender<bool>>,
+    pub delegated: BTreeMap<FileId, SyncSender<Result<(), DelegateError>>>,
+    pub founded: BTreeMap<u64, SyncSender<Result<ServerId, FoundError>>>,
 }
 
 impl Server {
@@ -86,28 +99,31 @@ impl Server {
     pub(crate) fn new(
         dir: &Path,
         share_host: Arc<ShareHost>,
-        raises: bool,
-        (receipts, credentials): (Receipts, Arc<CredentialStore>),
+        (raises, balance): (bool, BalanceSettings),
+        (accepts_older, credentials): (bool, Arc<CredentialStore>),
         standing: Standings,
         damaged: Damaged,
     ) -> Arc<Server> {
         Arc::new(Server {
-            group: OnceLock::new(),
+            host: OnceLock::new(),
+            root: OnceLock::new(),
+            beside: RwLock::default(),
             share_host,
-            routes: Mutex::default(),
             traffic: Traffic::default(),
             here: OnceLock::new(),
             waiting: Mutex::default(),
             chosen: Mutex::default(),
-            told: Mutex::default(),
             standing,
             damaged,
             scrub: Scrub::of(dir),
-            measured: Mutex::default(),
             rooms: Mutex::default(),
             stopping: AtomicBool::new(false),
+            listens_at: OnceLock::new(),
+            uploads_of: Mutex::default(),
             raises,
-            receipts,
+            balance,
+            balancer: Mutex::default(),
+            accepts_older,
             credentials,
             holders: Mutex::default(),
             renewed: (Mutex::new(false), Condvar::new()),
@@ -115,63 +131,114 @@ impl Server {
         })
     }
 
-    /// Opens the group's member. Called once, before any thread is started.
+    /// Opens this machine's members of all servers that the root server's state names. Called once,
+    /// before any thread is started.
     pub(crate) fn serve(
         self: &Arc<Self>,
         here: Weak<dyn LocalClient>,
         settings: GroupSettings,
+        files: GroupFiles,
         place: MemberPlace,
         wires: Arc<dyn Wires>,
     ) -> Result<(), MachineError> {
         let _ = self.here.set(here);
-        let dir = self.dir.join("server");
+        let dir = files.dir.clone();
         os::private::make_dir(&dir).map_err(|source| DataError::Io {
             verb: "make",
             file: dir.clone(),
             source,
         })?;
-        let deliver = Arc::downgrade(self);
+        let failed = |source| MachineError::Group { dir: dir.clone(), source };
+        let host = GroupHost::open(files, settings).map_err(failed)?;
+        let _ = self.host.set((host, place.clone(), wires));
+        let root = self.open(ServerId::ROOT, place.founds).map_err(failed)?;
+        let _ = self.root.set(root.clone());
+        root.group().begin();
+        self.look(&root);
+        self.open_beside().map_err(failed)
+    }
+
+    /// Opens this machine's member of the server `id`, which may found the server's group.
+    fn open(self: &Arc<Self>, id: ServerId, founds: bool) -> Result<Arc<HostedServer>, GroupError> {
+        let server = Arc::downgrade(self);
         let deliver = Box::new(move |event| {
-            if let Some(server) = deliver.upgrade() {
-                server.deliver(event);
+            if let Some(server) = server.upgrade() {
+                server.deliver(id, event);
             }
         });
-        let group = Group::open(&dir, settings, root(), place, wires, deliver)
-            .map_err(|source| MachineError::Group { dir, source })?;
-        let _ = self.group.set(group);
-        self.group().begin();
-        self.look();
+        let (host, place, wires) = self.place();
+        let own = self.root.get().and_then(|root| {
+            let members = root.group().standing().members;
+            members.into_iter().find(|member| member.id == place.member)
+        });
+        let host_here = own.map_or_else(|| place.host.clone(), |own| own.host);
+        let (place, wires) = (MemberPlace { founds, host: host_here, ..place.clone() }, wires.clone());
+        let group = match self.root.get() {
+            Some(root) => {
+                let registry = root.group().query(|directory, store| directory.registry(0, store));
+                let first = (registry, os::utc_secs());
+                host.group_beside((group_of(id), id), first, place, wires, deliver)?
+            }
+            None => host.group(group_of(id), root_attributes(), place, wires, deliver)?,
+        };
+        let receipts = match self.root.get() {
+            Some(root) => root.receipts().of_another(),
+            None => Receipts::new(self.accepts_older),
+        };
+        Ok(Arc::new(HostedServer::new(id, group, receipts)))
+    }
+
+    /// Opens this machine's members of the servers that the root server's state names, and that
+    /// are not open yet. Every machine that serves is a member of each.
+    pub(crate) fn open_beside(self: &Arc<Self>) -> Result<(), GroupError> {
+        let known = self.group().query(|directory, store| directory.servers(store));
+        for (id, founder) in known {
+            if self.beside.read().contains_key(&id) {
+                continue;
+            }
+            let hosted = self.open(id, founder == self.group().member())?;
+            self.beside.write().insert(id, hosted.clone());
+            hosted.group().begin();
+            if let Some(addresses) = self.listens_at.get() {
+                hosted.group().listens_at(addresses.clone());
+            }
+            self.look(&hosted);
+        }
         Ok(())
     }
 
-    /// Acts on a change of the leader or of the members. It disconnects the clients: their next
-    /// greeting finds the leader and all servers.
-    fn look(&self) {
-        // The group cannot be asked while it is being opened. It is looked at afterwards.
-        let Some(group) = self.group.get() else { return };
-        let standing = group.standing();
-        let now = (standing.leads, servers(&standing));
-        let before = mem::replace(&mut *self.told.lock(), now.clone());
+    /// Sets the addresses at which others reach this machine's members.
+    pub(crate) fn listens_at(&self, addresses: Vec<String>) {
+        // A member that is opened meanwhile finds them.
+        let _ = self.listens_at.set(addresses.clone());
+        self.each(|hosted| hosted.group().listens_at(addresses.clone()));
+    }
+
+    /// Acts on a change of the leader or of the members of a server.
+    fn look(&self, hosted: &HostedServer) {
+        let standing = hosted.group().standing();
+        let change = hosted.look((standing.leads, servers(&standing)));
+        if change == LeadChange::Begins {
+            self.measure_at_first(hosted);
+        }
+        if !hosted.is_root() {
+            return;
+        }
         // A chosen machine stays chosen until it is a member: a machine that is neither gives up
         // the data of its server.
         let is_member = |member: u64| standing.members.iter().any(|known| known.id == member);
         self.chosen.lock().retain(|_, member| !is_member(*member));
-        if before.0 && !now.0 || before.1 != now.1 && !before.1.is_empty() {
-            self.routes.lock().hang_up();
-        }
-        if !now.0 {
-            self.chosen.lock().clear();
-        } else if !before.0 {
-            *self.measured.lock() = Measured::default();
-            self.measure_at_first();
-            self.renewed.1.notify_all();
+        match change {
+            LeadChange::Follows => self.chosen.lock().clear(),
+            LeadChange::Begins => _ = self.renewed.1.notify_all(),
+            LeadChange::GoesOn => {}
         }
         (self.standing)(&standing);
     }
 
     /// Returns all servers, as clients know them.
     pub(crate) fn servers(&self) -> Vec<ServerAt> {
-        self.told.lock().1.clone()
+        self.root().members()
     }
 
     /// The machine's data directory.
@@ -182,10 +249,6 @@ impl Server {
     /// The certificates and the key that this machine shows others.
     pub(crate) fn credentials(&self) -> &Arc<CredentialStore> {
         &self.credentials
-    }
-
-    pub(crate) fn receipts(&self) -> &Receipts {
-        &self.receipts
     }
 
     pub(crate) fn holders(&self) -> &Mutex<(Vec<MachineId>, u64)> {
@@ -200,9 +263,64 @@ impl Server {
         &self.chosen
     }
 
+    /// The root server's group.
     pub(crate) fn group(&self) -> &Group {
+        self.root().group()
+    }
+
+    /// The root server.
+    pub(crate) fn root(&self) -> &Arc<HostedServer> {
         #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
-        self.group.get().expect("the group is open")
+        self.root.get().expect("the root server is open")
+    }
+
+    /// The server `id`, if this machine's member of it is open.
+    pub(crate) fn hosted(&self, id: ServerId) -> Option<Arc<HostedServer>> {
+        match id {
+            ServerId::ROOT => self.root.get().cloned(),
+            _ => self.beside.read().get(&id).cloned(),
+        }
+    }
+
+    /// All servers of which this machine's members are open, the root server first.
+    pub(crate) fn all_hosted(&self) -> Vec<Arc<HostedServer>> {
+        self.root.get().into_iter().chain(self.beside.read().values()).cloned().collect()
+    }
+
+    /// Whether there is no server beside the root server, as far as this machine knows.
+    pub(crate) fn is_one(&self) -> bool {
+        self.beside.read().is_empty()
+            && self.group().query(|directory, store| directory.servers(store)).is_empty()
+    }
+
+    /// Whether a member of this machine leads any server.
+    pub(crate) fn leads_any(&self) -> bool {
+        self.all_hosted().iter().any(|hosted| hosted.group().leads())
+    }
+
+    fn each(&self, act: impl Fn(&HostedServer)) {
+        self.all_hosted().iter().for_each(|hosted| act(hosted));
+    }
+
+    fn place(&self) -> &(GroupHost, MemberPlace, Arc<dyn Wires>) {
+        #[expect(clippy::expect_used, reason = "set before any thread that can come here is started")]
+        self.host.get().expect("the groups' host is open")
+    }
+
+    /// The groups of this machine, and their thread.
+    pub(crate) fn host(&self) -> &GroupHost {
+        &self.place().0
+    }
+
+    /// Ends the groups in order, and then the groups' thread with all connections on it.
+    pub(crate) fn end(&self) {
+        self.each(|hosted| hosted.group().shutdown());
+        self.host().end();
+    }
+
+    /// Ends the connections of a machine.
+    pub(crate) fn disconnect(&self, machine: MachineId) {
+        self.each(|hosted| hosted.routes().lock().disconnect(machine));
     }
 
     pub(crate) fn share_host(&self) -> &Arc<ShareHost> {
@@ -231,10 +349,6 @@ impl Server {
         self.scrub.run(self, &self.dir);
     }
 
-    pub(crate) fn routes(&self) -> &Mutex<Routes> {
-        &self.routes
-    }
-
     pub(crate) fn traffic(&self) -> &Traffic {
         &self.traffic
     }
@@ -258,68 +372,68 @@ impl Server {
         self.group().knows()
     }
 
-    /// Notes a connection for the session of a machine, and the version that the machine speaks.
-    /// Never blocks.
-    pub(crate) fn open(
-        &self,
-        (machine, version): (MachineId, Version),
-        start: &Start,
-        session: Option<SessionId>,
-        connection: u64,
-    ) {
-        let (incarnation, greeting) = (start.incarnation, start.number());
-        let open = Input::Open { machine, incarnation, greeting, session, connection, version };
-        self.group().propose(open);
-    }
-
     /// Whether it raises the cluster's version when it can.
     pub(crate) fn raises(&self) -> bool {
         self.raises
     }
 
+    /// How it balances loads.
+    pub(crate) fn balance_settings(&self) -> &BalanceSettings {
+        &self.balance
+    }
+
+    pub(crate) fn balancer(&self) -> &Mutex<Balancer> {
+        &self.balancer
+    }
+
     /// Takes a message of a session. Never blocks.
-    pub(crate) fn hear(&self, session: SessionId, message: ToServer) {
+    pub(crate) fn hear(&self, hosted: &HostedServer, session: SessionId, message: ToServer) {
         self.traffic.hear();
-        self.group().propose(Input::Message { session, message });
+        hosted.group().propose(Input::Message { session, message });
     }
 
     /// Answers a request of a session that changes no state.
-    pub(crate) fn answer(&self, session: SessionId, message: &ToServer) -> Option<ToClient> {
+    pub(crate) fn answer(
+        &self,
+        hosted: &HostedServer,
+        session: SessionId,
+        message: &ToServer,
+    ) -> Option<ToClient> {
         self.traffic.hear();
-        let answer = self.group().answer(session, message)?;
+        let answer = hosted.group().answer(session, message)?;
         self.traffic.tell(&answer);
         Some(answer)
     }
 
-    /// Handles an event, on the group's thread.
-    fn deliver(&self, event: Event) {
-        match event {
-            Event::Outputs(outputs) => self.carry_out(outputs),
-            Event::Applied(outputs) => self.follow(outputs),
-            Event::Replaced => self.share_host.compare(),
-            Event::Standing => self.look(),
-            Event::Damaged(why) => (self.damaged)(why),
+    /// Handles an event of the server `id`, on the groups' thread.
+    fn deliver(&self, id: ServerId, event: Event) {
+        match (event, self.hosted(id)) {
+            (Event::Outputs(outputs), Some(hosted)) => self.carry_out(&hosted, outputs),
+            (Event::Applied(outputs), Some(hosted)) => self.follow(&hosted, outputs),
+            (Event::Standing, Some(hosted)) => self.look(&hosted),
+            // A lone server has done before what it replays at its start. The rest it receives
+            // again when it leads.
+            (Event::Outputs(_) | Event::Applied(_) | Event::Standing, None) => {}
+            (Event::Replaced, _) => self.share_host.compare(),
+            (Event::Ended(why), _) if why.is_damage() => (self.damaged)(why.to_string()),
+            (Event::Ended(why), _) => stop(&why),
         }
     }
 
     /// Carries out the outputs of another leader's entry that concern this replica: each has shares
     /// of its own.
-    fn follow(&self, outputs: Vec<Output>) {
-        // A lone server has done before what it replays at its start. The rest it receives again
-        // when it leads.
-        if self.group.get().is_none() {
-            return;
-        }
+    fn follow(&self, hosted: &HostedServer, outputs: Vec<Output>) {
         let mut opened = None;
         for output in outputs {
             match output {
-                Output::Shares(work) => self.share_host.work(work),
+                Output::Shares(work) => self.share_host.work(hosted.id(), work),
                 Output::Opened { machine, session, .. } => opened = Some((session, machine)),
-                Output::Expelled { machine, result: Ok(()) } => self.share_host.expelled(machine),
+                Output::Expelled { machine, result: Ok(()) } => self.is_expelled(machine),
                 Output::Authorized { done: true, .. } => self.is_renewed(),
+                Output::Delegated { region, result } => self.is_delegated(&region, result),
                 Output::Send { session, message: ToClient::Opened { .. } } => {
                     if let Some((_, machine)) = opened.filter(|(opened, _)| *opened == session) {
-                        self.share_host.begin(machine, session);
+                        self.begins(hosted, machine, session);
                     }
                 }
                 _ => {}
@@ -327,13 +441,43 @@ impl Server {
         }
     }
 
-    fn carry_out(&self, outputs: Vec<Output>) {
+    /// A session of `machine` has begun at a server. With one server, uploads that earlier sessions
+    /// have not published are of no use any more.
+    fn begins(&self, hosted: &HostedServer, machine: MachineId, session: SessionId) {
+        if hosted.is_root() {
+            self.share_host.begin(machine, session, self.is_one());
+        }
+    }
+
+    /// Gives another server of the directory a message. Never blocks.
+    fn pass_on(&self, to: ServerId, input: Input) {
+        if let Some(hosted) = self.hosted(to) {
+            hosted.group().pass_on(input);
+        }
+    }
+
+    /// Tells the balance, and the command that waits for it, what became of a hand-over.
+    fn is_delegated(&self, region: &FileId, result: Result<(), DelegateError>) {
+        self.hears_move(region, result);
+        let told = self.waiting.lock().delegated.remove(region);
+        told.map(|tell| tell.try_send(result));
+    }
+
+    /// A machine was expelled at the root server. With several, a session at another server may
+    /// publish uploads until that has heard.
+    fn is_expelled(&self, machine: MachineId) {
+        if self.is_one() {
+            self.share_host.expelled(machine);
+        }
+    }
+
+    fn carry_out(&self, hosted: &HostedServer, outputs: Vec<Output>) {
         let mut here = Vec::new();
         // The client here calls over the network once there are several servers.
         let client = self.here.get().and_then(Weak::upgrade).filter(|client| !client.is_remote());
-        let mut its_session = client.as_ref().and_then(|client| client.session());
+        let mut its_session = client.as_ref().and_then(|client| client.session(hosted.id()));
         let (mut opened, mut raised) = (None, None);
-        let mut routes = self.routes.lock();
+        let mut routes = hosted.routes().lock();
         for output in outputs {
             match output {
                 Output::Opened { machine, session, connection, .. } => {
@@ -349,12 +493,12 @@ impl Server {
                     self.traffic.tell(&message);
                     let new = matches!(message, ToClient::Opened { .. });
                     if let Some((_, machine)) = opened.filter(|(opened, _)| new && *opened == session) {
-                        self.share_host.begin(machine, session);
+                        self.begins(hosted, machine, session);
                     }
                     if its_session == Some(session) {
                         here.push(Down::Message(message));
                     } else {
-                        self.receipts.note(session, &message);
+                        hosted.receipts().note(session, &message);
                         routes.send(session, message);
                     }
                 }
@@ -378,20 +522,27 @@ impl Server {
                 }
                 Output::Expelled { machine, result } => {
                     if result.is_ok() {
-                        self.share_host.expelled(machine);
+                        self.is_expelled(machine);
                     }
                     let told = self.waiting.lock().expelled.remove(&machine);
                     told.map(|tell| tell.try_send(result));
                 }
-                Output::Shares(work) => self.share_host.work(work),
-                Output::Again => self.group().propose(Input::Tick),
+                Output::Shares(work) => self.share_host.work(hosted.id(), work),
+                Output::Again => hosted.group().propose(Input::Tick),
                 Output::Sync => {}
-                // No host proposes it yet, since a machine has the group of one server.
-                Output::Delegated { .. }
-                | Output::HandOver { .. }
-                | Output::Joint { .. }
-                | Output::PathLease { .. } => {
-                    debug_assert!(false, "nothing goes from the one server to another: {output:?}");
+                Output::Delegated { region, result } => self.is_delegated(&region, result),
+                Output::Founded { number, result } => {
+                    let told = self.waiting.lock().founded.remove(&number);
+                    told.map(|tell| tell.try_send(result));
+                }
+                Output::HandOver { to, message } => {
+                    self.pass_on(to, Input::HandOver { from: hosted.id(), message });
+                }
+                Output::Joint { to, message } => {
+                    self.pass_on(to, Input::Joint { from: hosted.id(), message });
+                }
+                Output::PathLease { to, message } => {
+                    self.pass_on(to, Input::PathLease { from: hosted.id(), message });
                 }
                 Output::Raised { version } => raised = Some(version),
                 Output::Authorized { number, done } => {
@@ -410,34 +561,43 @@ impl Server {
         drop(routes);
         let Some(client) = client else { return };
         if !here.is_empty() {
-            client.deliver(here);
+            client.deliver(hosted.id(), here);
         }
         if raised.is_some() {
-            client.open_again();
+            client.open_again(hosted.id());
         }
     }
 
     /// Tends time, space and members until the machine stops.
-    pub(crate) fn tick(&self) {
-        let mut said = LongWaits::default();
+    pub(crate) fn tick(self: &Arc<Self>) {
+        let mut said = BTreeMap::<ServerId, LongWaits>::new();
         while !self.is_stopping() {
             self.tend_certificates();
             if self.waits_for_renewal() {
                 self.tend_certificates();
                 // The answers to their next greetings give the machines certificates.
-                self.routes.lock().hang_up();
+                self.root().routes().lock().hang_up();
             }
-            if !self.group().leads() {
-                continue;
+            if let Err(error) = self.open_beside() {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(
+                    error,
+                    "this machine's member of a server cannot be opened; it is tried again"
+                );
             }
-            self.give_receipts();
-            self.measure_space();
-            self.tend_members();
-            self.tend_version();
-            let waits = self.group().query(|directory, _| directory.anybody_waits());
-            if waits {
-                self.group().propose(Input::Tick);
-                self.say_who_waits(&mut said);
+            for hosted in self.all_hosted().iter().filter(|hosted| hosted.group().leads()) {
+                hosted.give_receipts();
+                self.measure_space(hosted);
+                if hosted.is_root() {
+                    self.tend_members();
+                    self.tend_version();
+                } else {
+                    self.follow_the_root(hosted);
+                }
+                if hosted.group().query(|directory, _| directory.anybody_waits()) {
+                    hosted.group().propose(Input::Tick);
+                    self.say_who_waits(hosted, said.entry(hosted.id()).or_default());
+                }
             }
         }
     }
@@ -457,41 +617,11 @@ impl Server {
         mem::take(&mut *renewed)
     }
 
-    /// Sends the receipts that are due. With them machines can prove how far their logs have come.
-    fn give_receipts(&self) {
-        let own = (self.group().member(), self.group().drawn());
-        let mut routes = self.routes.lock();
-        for receipt in self.receipts.due(own) {
-            routes.send(receipt.session, ToClient::Receipt(receipt));
-        }
-    }
-
-    /// Returns what this server has forgotten of its acknowledgements, if the receipt proves that.
-    pub(crate) fn has_forgotten(&self, receipt: &Receipt) -> Option<&'static str> {
-        if !self.receipts.are_of(receipt) {
-            return None;
-        }
-        let (begun, up_to) = self.group().query(|directory, _| {
-            (directory.has_begun(receipt.session), directory.has_through(receipt.session))
-        });
-        let (member, drawn) = receipt.server;
-        match up_to {
-            None if !begun => Some("a machine has a session that this server does not know to have begun"),
-            Some(up_to) if up_to < receipt.up_to => {
-                Some("a machine was told that more of its log is durable than this server has")
-            }
-            Some(_) if member == self.group().member() && !self.group().remembers(drawn) => {
-                Some("a machine was told something in a start of this server that its disk does not know")
-            }
-            _ => None,
-        }
-    }
-
     /// Names in the log the machines that requests wait for. The asker does not learn them
     /// (BlackBox §3.3).
-    fn say_who_waits(&self, said: &mut LongWaits) {
-        let now = self.group().now();
-        let waits = self.group().query(|directory, store| directory.waits(now, store, LONG_MS));
+    fn say_who_waits(&self, hosted: &HostedServer, said: &mut LongWaits) {
+        let now = hosted.group().now();
+        let waits = hosted.group().query(|directory, store| directory.waits(now, store, LONG_MS));
         for wait in said.due(waits, |wait| (wait.arrival, wait.for_ms)) {
             let seconds = |ms: u64| ms as f64 / 1e3;
             let unanswered = wait.unanswered.iter();
@@ -509,21 +639,33 @@ impl Server {
 
     /// Reports the free space of a new leader's own disk before anything else. The room on other
     /// disks comes later.
-    fn measure_at_first(&self) {
+    fn measure_at_first(&self, hosted: &HostedServer) {
         if let Ok(here) = share_hosts::measure(&self.dir) {
             let hosts = self.share_host.peers().hosts().now();
-            self.group().propose(Input::Space(share_hosts::cluster(&hosts, &self.rooms.lock(), here)));
+            let space = share_hosts::cluster(&hosts, &self.rooms.lock(), here);
+            hosted.group().propose(Input::Space(self.part_of(space)));
         }
     }
 
-    /// Reports free space to the directory, when it has changed enough.
-    fn measure_space(&self) {
+    /// Reports free space to a server, when it has changed enough.
+    fn measure_space(&self, hosted: &HostedServer) {
         let Ok(here) = share_hosts::measure(&self.dir) else { return };
-        let used_up = self.group().query(|directory, _| directory.used_up());
-        let space = self.room(here);
-        if self.measured.lock().is_due(Instant::now(), space.free + space.lends, used_up) {
-            self.group().propose(Input::Space(space));
+        let used_up = hosted.group().query(|directory, _| directory.used_up());
+        let space = self.part_of(self.room(here));
+        if hosted.measured().lock().is_due(Instant::now(), space.free + space.lends, used_up) {
+            hosted.group().propose(Input::Space(space));
         }
+    }
+
+    /// The part of the space that one server may grant: all servers have the same disks.
+    fn part_of(&self, space: Space) -> Space {
+        let servers = self.beside.read().len() as u64 + 1;
+        let free = space.free / servers;
+        Space { free, lends: space.lends / servers, elsewhere: space.free - free, ..space }
+    }
+
+    pub(crate) fn uploads_of(&self) -> &Mutex<BTreeMap<(MachineId, SessionId), u64>> {
+        &self.uploads_of
     }
 }
 
@@ -552,7 +694,7 @@ pub(crate) fn servers(standing: &Standing) -> Vec<ServerAt> {
 }
 
 /// The root of a new cluster. Everybody may enter, and the user who made the cluster may write.
-fn root() -> Attributes {
+fn root_attributes() -> Attributes {
     let wall = clock::now().wall;
     Attributes {
         kind: namespace::FileKind::Directory,

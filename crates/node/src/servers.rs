@@ -84,7 +84,7 @@ impl Server {
         }
         self.choose(machine);
         // The answer to its next greeting informs it.
-        self.routes().lock().disconnect(machine);
+        self.root().routes().lock().disconnect(machine);
         progress(&ControlProgress::AskedToServe { machine: who.clone() });
         let (began, mut said) = (Instant::now(), None);
         // It learns later entries as any other server: a busy group is always some entries ahead of
@@ -155,11 +155,43 @@ impl Server {
         if self.group().standing().alone {
             return Err(ControlRefusal::OnlyServer);
         }
+        self.leaves_others(who, &members)?;
         for member in members {
             wait(self.group().remove_member(member.id)).map_err(unchanged)?;
         }
         progress(&ControlProgress::Removed { machine: who.to_owned() });
         Ok(named)
+    }
+
+    /// Waits until no other server of the directory has one of these `members` any more, which are
+    /// of the machine `who`. It may be the only voter of one. The leaders of these servers remove a
+    /// member that drains. A member does not hear that it was removed, so another machine has to
+    /// look.
+    fn leaves_others(&self, who: &str, members: &[Member]) -> Result<(), ControlRefusal> {
+        if self.is_one() {
+            return Ok(());
+        }
+        if members.iter().any(|member| member.id == self.group().member()) {
+            // The only voter of two has nobody to hand over to.
+            if self.group().standing().members.iter().filter(|member| member.votes).count() < 2 {
+                return Err(ControlRefusal::ServersStay { machine: who.to_owned() });
+            }
+            drop(self.group().hand_over());
+            return Err(ControlRefusal::LeadsYet { machine: who.to_owned() });
+        }
+        let ids: Vec<u64> = members.iter().map(|member| member.id).collect();
+        let begun = Instant::now();
+        while !self.is_left_by(&ids) {
+            for Member { id, host, .. } in members.iter().filter(|it| it.host.keeping != Keeping::Drains) {
+                let host = Host { keeping: Keeping::Drains, ..host.clone() };
+                wait(self.group().set_member(*id, host)).map_err(unchanged)?;
+            }
+            if begun.elapsed() > TIMEOUT || self.is_stopping() {
+                return Err(ControlRefusal::ServersStay { machine: who.to_owned() });
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(())
     }
 
     /// Moves the shares of the server `who` to others. Blocks until they keep them.

@@ -1,5 +1,6 @@
 //! The settings of a machine.
 
+use crate::balance::settings::BalanceSettings;
 use raft::GroupSettings;
 use share_hosts::ShareSettings;
 use std::net::SocketAddr;
@@ -38,6 +39,8 @@ pub struct MachineSettings {
     /// Whether its server, as the leader, raises the cluster's version once it can. Off while the
     /// server is up only to be checked.
     pub raises: bool,
+    /// How it balances the loads of the servers of the directory that it leads.
+    pub balance: BalanceSettings,
 }
 
 impl Default for MachineSettings {
@@ -51,6 +54,7 @@ impl Default for MachineSettings {
             knows: Versions::KNOWN,
             accepts_older: false,
             raises: true,
+            balance: Default::default(),
         }
     }
 }

@@ -49,7 +49,7 @@ impl Server {
         let mut last = None::<Instant>;
         while !self.is_stopping() {
             std::thread::sleep(LOOK);
-            if last.is_some_and(|last| last.elapsed() < SURVEY) || !self.group().leads() {
+            if last.is_some_and(|last| last.elapsed() < SURVEY) || !self.leads_any() {
                 continue;
             }
             last = Some(Instant::now());
@@ -60,7 +60,9 @@ impl Server {
             rooms.extend(told.into_iter().filter_map(|(machine, space)| Some((machine, space?))));
             let known = rooms.clone();
             drop(rooms);
-            self.weigh(&known);
+            if self.group().leads() {
+                self.weigh(&known);
+            }
         }
     }
 
@@ -118,7 +120,7 @@ mod tests {
     use super::*;
 
     fn gib(total: u64, free: u64) -> Space {
-        Space { total: total << 30, free: free << 30, files: 0, lends: 0 }
+        Space { total: total << 30, free: free << 30, files: 0, lends: 0, elsewhere: 0 }
     }
 
     #[test]

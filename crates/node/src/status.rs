@@ -82,7 +82,7 @@ pub(crate) fn live(membership: &Membership, watches: bool) -> LiveReport {
         let known = client_host.path(dir);
         let from_server = || {
             let server = server.as_deref()?;
-            Some(server.group().query(|directory, store| directory.path(store, dir)))
+            Some(server.path(dir))
         };
         known.or_else(from_server).unwrap_or_else(|| dir.to_string())
     };

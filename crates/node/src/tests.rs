@@ -1,7 +1,9 @@
 //! Whole machines on damaged, old or copied data directories.
 
 pub(crate) mod backups;
+mod balance;
 mod peers;
+mod several;
 mod sweep;
 
 use crate::{Listen, Machine, MachineError, MachineSettings};
@@ -387,7 +389,7 @@ fn the_round_trip_to_each_peer_is_known() {
     wait_until("that of a session", || {
         let (leader, client) = (leads(), (leads() + 1) % 3);
         let upstream = machines[client].client_host().upstream();
-        upstream.send(None, wire::ToServer::Renew);
+        upstream.send(ident::ServerId::ROOT, None, wire::ToServer::Renew);
         upstream.push();
         peers(client, "session") == [leader as u64 + 1]
     });

@@ -104,7 +104,7 @@ impl Open {
         Ok(found)
     }
 
-    /// One entry. Nothing, if the file is gone meanwhile.
+    /// One entry. Nothing, if the file is gone meanwhile, or hidden.
     async fn entry(
         &self,
         name: String,
@@ -121,6 +121,13 @@ impl Open {
                 Err(error) => return Err(error.into()),
             },
         };
+        if self.parts.root.hides_unreadable {
+            match store.may_read(&self.parts.who, &entry.file, &stat.attributes).await {
+                Ok(true) => {}
+                Ok(false) | Err(StoreError::Closed) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
         let dos = match store.dos(&entry).await {
             Err(StoreError::Closed) => return Ok(None),
             dos => dos?,

@@ -104,6 +104,19 @@ impl Store {
         Ok((attributes, descriptor.map(|descriptor| descriptor.rights(&UserSids::of(who)))))
     }
 
+    /// Returns whether a user may read a file and what is said of it.
+    pub(crate) async fn may_read(
+        &self,
+        who: &Cred,
+        file: &FileId,
+        attributes: &Attributes,
+    ) -> Result<bool, StoreError> {
+        match self.descriptor(file, attributes).await? {
+            Some(descriptor) => Ok(!descriptor.rights(&UserSids::of(who)) & rights::READABLE == 0),
+            None => self.may(who, file, 4).await,
+        }
+    }
+
     async fn may(&self, who: &Cred, file: &FileId, mask: u8) -> Result<bool, StoreError> {
         match self.service.ask(who, call::Access { file: file.clone(), mask }).await {
             Ok(()) => Ok(true),

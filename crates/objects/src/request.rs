@@ -13,6 +13,9 @@ pub struct Root {
     pub dir: FileId,
     /// Nothing is changed through this share: it refuses the rights to.
     pub read_only: bool,
+    /// Listings have only what their user may read (access-based enumeration). A name that is known
+    /// opens as ever.
+    pub hides_unreadable: bool,
 }
 
 /// The disposition of an open: CreateDisposition, with the values of MS-SMB2 §2.2.13.

@@ -30,8 +30,8 @@ pub(crate) struct Place {
 
 impl Store {
     /// Finds the directory of a share by its path from the machine's root, with `/` between
-    /// components.
-    pub async fn root(&self, path: &[u8], read_only: bool) -> Result<Root, StoreError> {
+    /// components. The share may be changed and hides nothing.
+    pub async fn root(&self, path: &[u8]) -> Result<Root, StoreError> {
         let mut dir = self.service.0.root();
         for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
             let label = Label::new(name).map_err(|_| StoreError::InvalidName)?;
@@ -41,7 +41,7 @@ impl Store {
             }
             dir = found.0.file;
         }
-        Ok(Root { dir, read_only })
+        Ok(Root { dir, read_only: false, hides_unreadable: false })
     }
 
     /// Finds a label exactly.

@@ -22,6 +22,8 @@ pub(crate) const ALL: u32 = 0x1F_01FF;
 pub(crate) const SYSTEM_SECURITY: u32 = 0x0100_0000;
 const MAXIMUM_ALLOWED: u32 = 0x0200_0000;
 
+/// The rights to read a file, and what is said of it.
+pub(crate) const READABLE: u32 = READ_DATA | READ_EA | READ_ATTRIBUTES | READ_CONTROL;
 /// The rights by which anything changes.
 pub(crate) const CHANGES: u32 =
     WRITE_DATA | APPEND_DATA | WRITE_EA | DELETE_CHILD | WRITE_ATTRIBUTES | DELETE | WRITE_DAC | WRITE_OWNER;

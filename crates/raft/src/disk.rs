@@ -3,7 +3,7 @@
 //!
 //! A member on a machine has [`Local`]. A simulated member has a disk that forgets unsynced writes.
 
-use crate::store::{RowStore, RowStoreError, StoreSettings};
+use crate::store::{RowFile, RowStoreError, StoreSettings};
 use os::private;
 use rustix::fs::{Advice, fadvise};
 use std::io;
@@ -26,8 +26,8 @@ pub trait Disk: Send + Sync + 'static {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes the entries of a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Opens the rows in a file, or creates the file.
-    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<RowStore, RowStoreError>;
+    /// Opens a file of rows, or creates it.
+    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<Arc<RowFile>, RowStoreError>;
 }
 
 /// An open file.
@@ -78,8 +78,8 @@ impl Disk for Local {
         std::fs::File::open(dir)?.sync_all()
     }
 
-    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<RowStore, RowStoreError> {
-        RowStore::open(path, settings)
+    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<Arc<RowFile>, RowStoreError> {
+        RowFile::open(path, settings)
     }
 }
 

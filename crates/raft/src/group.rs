@@ -1,11 +1,10 @@
-//! The replicated group that hosts the directory: an openraft group of one member or several, its
-//! log, and its store.
+//! A replicated group that hosts a directory: an openraft group of one member or several, its log,
+//! and its rows.
 //!
 //! An input that is proposed to the leader becomes part of a log entry and is applied. Its outputs
 //! are delivered when the entry is durable, if they rest on that. The log makes changes durable.
-//! The store is checkpointed now and then, and a start replays the log behind the last checkpoint.
-//! openraft and the state machine run on one thread of the group's own, which also waits for the
-//! disk.
+//! The rows are checkpointed now and then, and a start replays the log behind the last checkpoint.
+//! openraft and the state machine run on the thread of the machine's groups ([`crate::GroupHost`]).
 
 mod members;
 #[cfg(test)]
@@ -13,45 +12,48 @@ pub(crate) mod tests;
 
 pub use members::{MembersError, wait};
 
-use crate::alarm::Alarm;
+use crate::alarm::{Alarm, MemberEnd};
 use crate::batch::WaitingInput;
-use crate::disk::{Disk, Local};
-use crate::indispensable::Indispensable;
-use crate::log::{LogDevice, RaftLog};
-use crate::lookout::Lookout;
-use crate::machine::{Position, Replica, StateMachine, position_of};
-use crate::peers::{Ear, Here, KnownPeers, Peers};
+use crate::group_host::HostParts;
+use crate::group_id::GroupId;
+use crate::indispensable::indispensable;
+use crate::log::RaftLog;
+use crate::machine::{Position, Raft, Replica, StateMachine, position_of};
+use crate::peers::{Ear, Here, KnownPeers, Listening, Peers};
 use crate::proposer::{Clock, Proposer};
 use crate::queue::{Attended, End, ProposalQueue};
-use crate::store::{RowStoreError, RowView, StoreSettings, StoreStats};
+use crate::runtime::Runtime;
+use crate::store::{RowStore, RowStoreError, RowView, StoreStats};
 use crate::trust::Trust;
-use crate::types::GroupId;
-use crate::{Conversation, Deliver, Event, Host, LogError, Standing, Wires};
-use directory::{Directory, Fault, Input, Store};
+use crate::{Deliver, Event, Host, LogError, Standing, Wires};
+use directory::{Directory, Fault, Input, Registry, Store};
+use futures_util::FutureExt;
+use ident::ServerId;
 use lease::{SessionId, Time};
 use namespace::Attributes;
 use openraft::EntryPayload;
+use openraft::async_runtime::AsyncRuntime;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::raft::ReadPolicy;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::future::Future;
-use std::path::{Path, PathBuf};
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::mpsc::sync_channel;
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use wire::{ToClient, ToServer, Version, Versions};
 
-/// Bounds of a [`Group`].
+/// Bounds of a machine's groups.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupSettings {
-    /// Memory for the server's rows, whatever their number. Half is for pages of the file, and an
-    /// eighth for each of the two layers of changed rows. The rest is for the data of the directory
-    /// and the log.
+    /// Memory for the rows of all groups, whatever their number. Half is for pages of the file, and
+    /// an eighth for each of the two layers of changed rows. The rest is for the data of the
+    /// directories and the log.
     pub memory_bytes: usize,
     /// The longest time before changes reach the store's file.
     pub checkpoint_after: Duration,
@@ -72,17 +74,10 @@ pub struct MemberPlace {
     pub founds: bool,
     /// The versions that this program knows.
     pub knows: Versions,
-    /// The file that notes how far the log is durable, beside its directory. If older files of the
-    /// log are put back, the mark shows it.
-    pub mark: Option<PathBuf>,
-    /// Whether its files are not those of the last start: they are a copy, or were put back.
-    pub moved: bool,
 }
 
-/// The number of log segments that make a checkpoint necessary.
-const SEGMENTS: u64 = 4;
-/// The number of log segments written while a checkpoint is under way.
-const SEGMENTS_MEANWHILE: u64 = 3;
+/// How long the work of a member that has failed may take to end.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
 
 impl Default for GroupSettings {
     fn default() -> GroupSettings {
@@ -121,9 +116,15 @@ pub enum GroupError {
     /// The rows cannot be written to disk.
     #[error("the rows cannot be written down: the server's disk is full, or it has ended")]
     NoCheckpoint,
-    /// Its thread failed to start.
+    /// The thread of the machine's groups failed to start.
     #[error("starting the server's thread: {0}")]
     Thread(std::io::Error),
+    /// The host of the groups has ended, or a part of it has failed.
+    #[error("this server has ended")]
+    Closed,
+    /// This machine's former member of the group has not ended.
+    #[error("this server's former member of the group has not ended yet")]
+    Open,
     /// openraft refuses.
     #[error("{doing} the server's group: {cause}")]
     Raft {
@@ -144,6 +145,8 @@ impl GroupError {
             GroupError::Version(_)
             | GroupError::NoCheckpoint
             | GroupError::Thread(_)
+            | GroupError::Closed
+            | GroupError::Open
             | GroupError::Raft { .. } => false,
         }
     }
@@ -159,6 +162,15 @@ impl GroupError {
     pub fn state(cause: impl std::error::Error + Send + Sync + 'static) -> GroupError {
         GroupError::State(Box::new(cause))
     }
+}
+
+/// The state with which a group begins.
+pub(crate) enum FirstState {
+    /// That of a new cluster, whose root has these attributes.
+    Cluster(Attributes),
+    /// That of a server beside the root server, which knows these machines, and is founded at this
+    /// time (UTC seconds).
+    Beside(ServerId, Registry, u64),
 }
 
 /// The status of a group.
@@ -210,89 +222,45 @@ pub struct Group {
     pub(crate) ear: Arc<Ear>,
     begun: Arc<Notify>,
     member: u64,
-    runtime: tokio::runtime::Handle,
-    thread: Mutex<Option<JoinHandle<()>>>,
     alarm: Alarm,
+    /// Its sender is dropped when the work has ended.
+    ended: Mutex<Option<Receiver<()>>>,
+    host: Arc<HostParts>,
 }
 
 impl Group {
-    /// Starts the member whose files are in the directory `dir`, on a thread of its own. See
-    /// [`Group::start`].
-    ///
-    /// From then on damage is reported ([`Event::Damaged`]), and any other disk error stops the
-    /// process ([`crate::EXIT_DISK`]).
-    pub fn open(
-        dir: &Path,
-        settings: GroupSettings,
-        root: Attributes,
-        place: MemberPlace,
-        wires: Arc<dyn Wires>,
-        deliver: Deliver,
-    ) -> Result<Group, GroupError> {
-        let dir = dir.to_owned();
-        let (tell, started) = sync_channel(1);
-        let thread = std::thread::Builder::new().name("directory".to_owned()).spawn(move || {
-            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-                Ok(runtime) => runtime,
-                Err(error) => return drop(tell.send(Err(GroupError::Thread(error)))),
-            };
-            runtime.block_on(async {
-                match Group::start(Arc::new(Local), &dir, settings, root, place, wires, deliver).await {
-                    Ok((group, works)) => {
-                        let indispensable = Indispensable(group.alarm.clone());
-                        let lookout = group.ear.lookout.clone();
-                        drop(tokio::spawn(async move { lookout.look_out().await }));
-                        drop(tell.send(Ok(group)));
-                        // This is a task, because tokio polls the system first whenever the future
-                        // that a thread blocks on continues.
-                        let works = async move {
-                            let _indispensable = indispensable;
-                            works.await;
-                        };
-                        drop(tokio::spawn(works).await);
-                    }
-                    Err(error) => drop(tell.send(Err(error))),
-                }
-            });
-        });
-        let thread = thread.map_err(GroupError::Thread)?;
-        let mut group = started.recv().map_err(|error| GroupError::raft("starting", error))??;
-        *group.thread.get_mut() = Some(thread);
-        Ok(group)
-    }
-
-    /// Starts the member whose files are on `disk`, in the directory `dir`. A founder's root has
-    /// the attributes `root`. For a lone voter it returns when everything that was applied before
-    /// is applied again. No event is delivered before [`Group::begin`]. Whenever this member begins
-    /// to lead, it first proposes [`Input::Lead`].
-    ///
-    /// It also returns the future that does the member's work from then on.
-    pub async fn start(
-        disk: Arc<dyn Disk>,
-        dir: &Path,
-        settings: GroupSettings,
-        root: Attributes,
+    /// Starts this machine's member of the group `id`. See [`crate::GroupHost::start_group`].
+    pub(crate) async fn start(
+        host: Arc<HostParts>,
+        id: GroupId,
+        first: FirstState,
         mut place: MemberPlace,
         wires: Arc<dyn Wires>,
         deliver: Deliver,
     ) -> Result<(Group, impl Future<Output = ()> + Send + use<>), GroupError> {
         let deliver = Arc::new(deliver);
         let told = deliver.clone();
-        let alarm = Alarm::new(move |why| told(Event::Damaged(why)));
-        let (machine, is_new) = open_machine(&*disk, dir, settings, root, &place, alarm.clone())?;
-        if place.founds {
+        let alarm = host.alarm.member(move |why| told(Event::Ended(why)));
+        if let Some(why) = alarm.why() {
+            return Err(GroupError::Damaged(why.to_string()));
+        }
+        let log = Arc::new(host.log.group(id));
+        let (rows, knows, founder) = (host.rows.clone(), place.knows, place.host.name.clone());
+        let its = alarm.clone();
+        let begins_cluster = matches!(first, FirstState::Cluster(_));
+        let open = move || open_machine(rows.group(id)?, first, &founder, knows, its);
+        let (machine, is_new) = match log.is_shared() {
+            true => Runtime::spawn_blocking(open).await.map_err(|e| GroupError::raft("opening", e))??,
+            false => open()?,
+        };
+        if place.founds && begins_cluster {
             // The rows may be a backup's.
             place.host.name = machine.founder_name();
         }
         let machine = Arc::new(RwLock::new(machine));
-        let segment_bytes = settings.log_bytes / SEGMENTS;
-        let keep_bytes = settings.log_bytes + SEGMENTS_MEANWHILE * segment_bytes;
-        let mark = place.mark.as_deref();
-        let log = LogDevice::open(disk.clone(), &dir.join("log"), segment_bytes, keep_bytes, mark)?;
-        let log = Arc::new(log.group(GroupId::FIRST));
         let lacks_rows = is_new && log.was_there();
         if lacks_rows || log.purged() > machine.read().position.applied {
-            return Err(GroupError::Behind { rows: dir.join("rows") });
+            return Err(GroupError::Behind { rows: host.dir.join("rows") });
         }
         let queue = Arc::new(ProposalQueue::default());
         let alone = Arc::new(AtomicBool::new(false));
@@ -306,24 +274,24 @@ impl Group {
             queue: queue.clone(),
         };
         let (clock, standing): (Arc<Mutex<Option<Clock>>>, Arc<Mutex<Standing>>) = Default::default();
-        let (member, knows) = (place.member, place.knows);
+        let member = place.member;
         let (here, known) = (Here::default(), KnownPeers::default());
-        let trust = Trust::begin(member, place.moved, log.clone(), &queue, alarm.clone()).await?;
+        let trust = Trust::begin(member, host.moved, log.clone(), &queue, alarm.clone()).await?;
         let trust = Arc::new(trust);
-        let lookout = Arc::<Lookout>::default();
         let peers = Peers {
+            group: id,
             member,
             here: here.clone(),
             known: known.clone(),
             wires: wires.clone(),
-            lookout: lookout.clone(),
+            lookout: host.lookout.clone(),
             trust: trust.clone(),
         };
         let proposer = Proposer {
             queue: queue.clone(),
             log: log.clone(),
             state,
-            settings,
+            settings: host.settings,
             clock: clock.clone(),
             standing: standing.clone(),
             alone: alone.clone(),
@@ -332,48 +300,40 @@ impl Group {
             alarm: alarm.clone(),
             started: Instant::now(),
         };
-        let raft = proposer.start().await.map_err(|error| match alarm.why() {
-            Some(why) => GroupError::Damaged(why.to_owned()),
-            None => error,
+        let raft = alarm.clone().over(proposer.start()).await.map_err(|error| match alarm.why() {
+            Some(why) if why.is_damage() => GroupError::Damaged(why.to_string()),
+            _ => error,
         })?;
+        let ear = Arc::new(Ear {
+            group: id,
+            member,
+            raft: raft.clone(),
+            queue: queue.clone(),
+            here,
+            known,
+            wires,
+            knows,
+            started: Instant::now(),
+            disk: host.disk.clone(),
+            dir: host.dir.clone(),
+            lookout: host.lookout.clone(),
+            trust,
+        });
+        let listening = Listening::begin(host.ears.clone(), ear.clone());
         let begun = Arc::new(Notify::new());
-        let (may_work, works_on, raised) = (begun.clone(), raft.clone(), alarm.clone());
-        let attended = Attended(queue.clone());
-        let works = async move {
-            let _attended = attended;
-            let work = async {
-                may_work.notified().await;
-                proposer.work(works_on).await;
-            };
-            tokio::select! {
-                biased;
-                () = raised.raised() => {}
-                () = work => {}
-            }
-        };
-        let (started, dir) = (Instant::now(), dir.to_owned());
-        let ear = Ear { member, raft, here, known, wires, knows, started, disk, dir, lookout, trust };
-        let ear = Arc::new(ear);
-        let (runtime, thread) = (tokio::runtime::Handle::current(), Mutex::new(None));
-        Ok((
-            Group { machine, log, queue, clock, standing, alone, ear, begun, member, runtime, thread, alarm },
-            works,
-        ))
+        let (ends, ended) = channel();
+        let parts = (Attended(queue.clone()), listening, ends);
+        let works = work((proposer, raft), begun.clone(), alarm.clone(), standing.clone(), parts);
+        let works = alarm.clone().over(works);
+        let ended = Mutex::new(Some(ended));
+        let group =
+            Group { machine, log, queue, clock, standing, alone, ear, begun, member, alarm, ended, host };
+        Ok((group, works))
     }
 
-    /// Runs `work` on the group's thread, until it ends or the group does. It must not block.
-    pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        drop(self.runtime.spawn(work));
-    }
-
-    /// Begins a conversation with another member, which calls over a new connection.
-    pub fn listen(&self) -> Conversation {
-        Conversation::with(self.ear.clone())
-    }
-
-    /// Notes that a client sent a message.
-    pub fn heard(&self) {
-        self.ear.lookout.heard();
+    /// Returns the group's number.
+    pub fn id(&self) -> GroupId {
+        self.ear.group
     }
 
     /// Returns the members and the leader.
@@ -424,13 +384,33 @@ impl Group {
     /// Returns the version that another member speaks with this one, if it has spoken since this
     /// one started.
     pub fn speaks(&self, member: u64) -> Option<Version> {
-        self.ear.wires.speaks(member)
+        let standing = self.standing.lock();
+        let member = standing.members.iter().find(|it| it.id == member)?;
+        self.ear.wires.speaks(member.host.machine)
     }
 
     /// Proposes an input. It never blocks, so the caller may hold a lock that `deliver` takes. A
     /// caller that proposes much must look at [`Group::backlog_bytes`].
     pub fn propose(&self, input: Input) {
         self.queue.push(WaitingInput::new(input));
+    }
+
+    /// Proposes an input of another server of the directory, at the leader, here or on another
+    /// machine. Never blocks. On the way it may be lost, or be overtaken by a later one.
+    pub fn pass_on(&self, input: Input) {
+        let standing = self.standing();
+        if standing.leads {
+            return self.propose(input);
+        }
+        let Some(leader) = standing.members.into_iter().find(|member| Some(member.id) == standing.leader)
+        else {
+            return;
+        };
+        let mut peer = self.ear.peer(leader.id, &leader.host);
+        self.host.spawn(async move {
+            // The other server says it again until it has an answer.
+            let _ = peer.pass_on(input).await;
+        });
     }
 
     /// Returns the bytes proposed and not applied yet. Above some megabytes writers should be
@@ -476,14 +456,17 @@ impl Group {
             // Another may lead by now. Its changes come after this look at the state.
             return None;
         }
-        if alone {
-            match self.log.sync() {
+        if alone && self.log.waits() {
+            // The thread of several groups does not wait for the disk.
+            let may_wait = !self.log.is_shared() || self.host.thread() != Some(std::thread::current().id());
+            match may_wait.then(|| self.log.sync()) {
+                Some(Ok(())) => {}
+                Some(Err(error)) if !error.lacks_room() => self.alarm.disk_failed(&error, error.is_damage()),
                 // The answer comes from an entry, which waits for room.
-                Err(error) if error.lacks_room() => {
+                Some(Err(_)) | None => {
                     self.propose(Input::Message { session, message: question.clone() });
                     return None;
                 }
-                synced => synced.unwrap_or_else(|error| self.alarm.stop(&error)),
             }
         }
         Some(answer)
@@ -526,14 +509,18 @@ impl Group {
     /// Rereads from the disk the log segment after the one whose first frame is `after`. Returns
     /// its first frame and its size in bytes.
     pub fn reread_log(&self, after: Option<u64>) -> Option<(u64, usize)> {
-        self.log.reread(after).unwrap_or_else(|error| {
-            if error.is_damage() { self.alarm.raise(&error) } else { self.alarm.stop(&error) }
-        })
+        self.log.reread(after).unwrap_or_else(|error| self.alarm.disk_failed(&error, error.is_damage()))
     }
 
     /// Reports an error from reading this member's data. Does not return.
     pub fn lose(&self, error: &RowStoreError) -> ! {
-        if error.is_damage() { self.alarm.raise(error) } else { self.alarm.stop(error) }
+        self.alarm.disk_failed(error, error.is_damage())
+    }
+
+    /// Ends this member as a failure of it does. Does not return.
+    #[cfg(test)]
+    pub(crate) fn fails(&self, why: &'static str) -> ! {
+        self.alarm.fail(&std::io::Error::other(why))
     }
 
     /// Returns the number that this start of the member has drawn.
@@ -560,7 +547,7 @@ impl Group {
 
     /// Returns whether this member has lost state.
     pub fn is_damaged(&self) -> bool {
-        self.alarm.why().is_some()
+        self.alarm.why().is_some_and(MemberEnd::is_damage)
     }
 
     /// Returns the last entry that is applied here.
@@ -640,11 +627,12 @@ impl Group {
     fn join(&self, end: End) {
         self.queue.end(end);
         self.begun.notify_one();
-        let Some(thread) = self.thread.lock().take() else { return };
-        // `deliver` may have held the group last. Then its thread ends after this call.
-        if thread.thread().id() != std::thread::current().id() {
-            // The thread returns nothing, and a panic would have stopped the process.
-            drop(thread.join());
+        let Some(ended) = self.ended.lock().take() else { return };
+        // A simulated host has no thread. `deliver` may have held the group last: then its work
+        // ends after this call.
+        if self.host.thread().is_some_and(|thread| thread != std::thread::current().id()) {
+            // Nothing is sent.
+            let _ = ended.recv();
         }
     }
 }
@@ -655,24 +643,56 @@ impl Drop for Group {
     }
 }
 
-/// Opens the state. Also returns whether it was created just now.
+/// Does a member's work from `begun` on, until it ends or has failed. Its `parts` go with the work.
+async fn work(
+    (proposer, raft): (Proposer, Raft),
+    begun: Arc<Notify>,
+    alarm: Alarm,
+    standing: Arc<Mutex<Standing>>,
+    parts: (Attended, Listening, Sender<()>),
+) {
+    let (attended, listening, _ends) = parts;
+    let shuts_down = raft.clone();
+    let work = indispensable(async {
+        begun.notified().await;
+        proposer.work(raft).await;
+    });
+    tokio::select! {
+        biased;
+        () = alarm.raised() => {}
+        // A panic has raised it.
+        _ = AssertUnwindSafe(work).catch_unwind() => {}
+    }
+    if alarm.why().is_some() {
+        // It says nothing more, and no one hears it.
+        standing.lock().leads = false;
+        drop((attended, listening));
+        // A part of it that is gone does not end.
+        let _ = tokio::time::timeout(ENDS_WITHIN, shuts_down.shutdown()).await;
+    }
+}
+
+/// Opens the state in `store`. A new one is `first`; a cluster is founded by the machine of this
+/// name. Also returns whether it was created just now.
 fn open_machine(
-    disk: &dyn Disk,
-    dir: &Path,
-    settings: GroupSettings,
-    root: Attributes,
-    place: &MemberPlace,
+    store: RowStore,
+    first: FirstState,
+    founder: &str,
+    knows: Versions,
     alarm: Alarm,
 ) -> Result<(Replica, bool), GroupError> {
-    let knows = place.knows;
-    let bounds =
-        StoreSettings { cache_bytes: settings.memory_bytes / 2, overlay_bytes: settings.memory_bytes / 8 };
-    let mut store = disk.open_rows(&dir.join("rows"), bounds)?.with_alarm(alarm.clone());
+    let mut store = store.with_alarm(alarm.clone());
     let is_new = store.position().is_none();
     let position = match store.position() {
         Some(position) => Position::decode(&position).map_err(GroupError::state)?,
         None => {
-            Directory::create(&mut store, root, &place.host.name, knows);
+            match first {
+                FirstState::Cluster(root) => _ = Directory::create(&mut store, root, founder, knows),
+                FirstState::Beside(number, registry, at) => {
+                    let registry = (&registry, at);
+                    Directory::create_beside(&mut store, number, registry, knows).map_err(of_fault)?;
+                }
+            }
             let position = Position::default();
             if let Some(checkpoint) = store.checkpoint(position.encode().map_err(GroupError::state)?) {
                 checkpoint.write()?;
@@ -680,9 +700,13 @@ fn open_machine(
             position
         }
     };
-    let directory = Directory::open(&store, knows).map_err(|fault| match fault {
+    let directory = Directory::open(&store, knows).map_err(of_fault)?;
+    Ok((Replica { directory, store, position, knows, lasting: false, alarm }, is_new))
+}
+
+fn of_fault(fault: Fault) -> GroupError {
+    match fault {
         Fault::Corrupt(corrupt) => GroupError::state(corrupt),
         version @ Fault::Version { .. } => GroupError::Version(version),
-    })?;
-    Ok((Replica { directory, store, position, knows, lasting: false, alarm }, is_new))
+    }
 }

@@ -10,9 +10,8 @@ use super::queue::ProposalQueue;
 use super::runtime::Runtime;
 use super::storage::when_there_is_room;
 use super::types::{Applied, Host, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
-use crate::alarm::Alarm;
-use crate::stop::stop;
-use crate::store::{Checkpoint, LOOK, RowStore, RowView};
+use crate::alarm::{Alarm, MemberEnd};
+use crate::store::{Checkpoint, LOOK, RowStore, RowStoreError, RowView};
 use directory::{Directory, Fault, Output, Violation};
 use futures_util::{Stream, TryStreamExt};
 use lease::Time;
@@ -40,13 +39,13 @@ pub enum Event {
     Replaced,
     /// The leader or the members may have changed, see [`super::Group::standing`].
     Standing,
-    /// This member has lost state, with the evidence. It must not be asked for anything any more.
-    /// This event comes on any thread, with any lock held.
-    Damaged(String),
+    /// This member cannot go on. It must not be asked for anything any more. This event comes on
+    /// any thread, with any lock held.
+    Ended(MemberEnd),
 }
 
 /// Receives events. It is called on the group's thread, in the order of the log, with no lock of
-/// the group held, except for [`Event::Damaged`].
+/// the group held, except for [`Event::Ended`].
 pub type Deliver = Box<dyn Fn(Event) + Send + Sync>;
 
 /// This replica's state differs from the one on which an entry was proposed.
@@ -116,6 +115,7 @@ impl Replica {
     }
 
     fn apply(&mut self, log_id: LogId, payload: EntryPayload<Batch, u64, Host>) -> Vec<Output> {
+        self.alarm.meet();
         let mut outputs = Vec::new();
         let applied = self.position.applied;
         assert!(
@@ -127,7 +127,7 @@ impl Replica {
             EntryPayload::Normal(batch) => {
                 let (now, digest) = (batch.now, batch.digest);
                 let inputs = batch.into_inputs(self.knows).unwrap_or_else(|version| {
-                    stop(&Unknown { index: log_id.index, version, known: self.knows });
+                    self.alarm.fail(&Unknown { index: log_id.index, version, known: self.knows });
                 });
                 if digest != self.directory.digest() {
                     self.alarm.raise(&Diverged { index: log_id.index.saturating_sub(1) });
@@ -140,7 +140,7 @@ impl Replica {
                     handled.unwrap_or_else(|fault| match fault {
                         Fault::Corrupt(corrupt) => self.alarm.raise(&corrupt),
                         // The data on disk is not damaged.
-                        version @ Fault::Version { .. } => stop(&version),
+                        version @ Fault::Version { .. } => self.alarm.fail(&version),
                     });
                     self.lasting |= self.directory.lasts();
                     for (session, misdeed) in self.directory.misdeeds() {
@@ -222,6 +222,18 @@ impl StateMachine {
     /// Returns whether nothing can be applied or made durable before the disk has room.
     pub(super) fn is_stuck(&self) -> bool {
         self.log_full.load(SeqCst) || self.lacks_room() && !self.has_room()
+    }
+
+    /// Returns when this member ends and the disk has no room. Other groups may wait on.
+    async fn gives_up(&self) {
+        while !(self.queue.is_ending() && self.lacks_room()) {
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    fn rows_failed(&self, error: &RowStoreError) -> ! {
+        let alarm = self.machine.read().alarm.clone();
+        alarm.disk_failed(error, error.is_damage())
     }
 
     /// Delivers the outputs of an entry. Those before the first that rests on the log go at once.
@@ -327,8 +339,12 @@ impl RaftStateMachine<Types> for StateMachine {
             membership: meta.last_membership.clone(),
             ..position_of(&snapshot)?
         };
+        // Only this task replaces rows or begins a checkpoint. Readers have the old rows meanwhile.
+        let replacement = self.machine.read().store.replacement(snapshot);
+        let replaced = Runtime::spawn_blocking(|| replacement.write()).await?;
+        let replaced = replaced.unwrap_or_else(|error| self.rows_failed(&error));
         let mut machine = self.machine.write();
-        machine.store.replace(&snapshot).map_err(io::Error::other)?;
+        machine.store.take_over(replaced);
         machine.directory = Directory::open(&machine.store, machine.knows).map_err(io::Error::other)?;
         machine.position = position;
         drop(machine);
@@ -354,8 +370,15 @@ impl RaftSnapshotBuilder<Types> for SnapshotBuilder {
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
         if let Some(begun) = self.begun.take() {
             let checkpoint = begun?;
-            let written = Runtime::spawn_blocking(|| checkpoint.write_when_there_is_room()).await;
-            written?.map_err(io::Error::other)?;
+            let written = tokio::select! {
+                biased;
+                written = Runtime::spawn_blocking(|| checkpoint.write_when_there_is_room()) => written?,
+                () = self.state.gives_up() => return Err(io::ErrorKind::StorageFull.into()),
+            };
+            match written {
+                Err(error) if !self.state.queue.is_ending() => self.state.rows_failed(&error),
+                written => written.map_err(io::Error::other)?,
+            }
             self.state.checkpointed.notify_waiters();
         }
         let snapshot = self.state.snapshot()?;

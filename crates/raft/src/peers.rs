@@ -1,19 +1,21 @@
 //! The messages between members, and the network that openraft sees. Each call is answered before
 //! the next one is made.
 
+use super::batch::WaitingInput;
+use super::group_id::GroupId;
 use super::log::bytes_of;
 use super::lookout::Lookout;
 use super::machine::Raft;
 use super::proposer::LEASE;
+use super::queue::ProposalQueue;
 use super::runtime::Runtime;
 use super::starts::{Introduction, Start};
 use super::trust::{Trust, VoteRefusal, Voting};
 use super::types::{Host, Snapshot, SnapshotMeta, Types, Vote};
 use crate::disk::Disk;
-use crate::stop::stop;
 use crate::store::{Checkpoint, Row, RowStore, RowStoreError, RowView, StoreSettings};
 use bytes::Bytes;
-use directory::{Directory, Fault};
+use directory::{Directory, Fault, Input};
 use futures_util::Stream;
 use openraft::OptionalSend;
 use openraft::async_runtime::AsyncRuntime;
@@ -25,7 +27,7 @@ use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -52,18 +54,22 @@ const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The connections to other members.
 pub trait Wires: Send + Sync + 'static {
-    /// Returns a wire to the member `id` on the machine of that number, for one conversation. It
-    /// connects with the first call.
-    fn to(&self, id: u64, machine: u64) -> Box<dyn Wire>;
-    /// Returns the version agreed upon when the last conversation with the member `id` began.
-    fn speaks(&self, id: u64) -> Option<Version>;
+    /// Returns a wire to the machine of that number, for one conversation of one group. It connects
+    /// with the first call.
+    fn to(&self, machine: u64) -> Box<dyn Wire>;
+    /// Returns the version agreed upon when the last connection to the machine was made.
+    fn speaks(&self, machine: u64) -> Option<Version>;
 }
 
-/// The calling side of a conversation with a member.
+/// The calling side of a conversation with a member. Its calls may go over any connection to the
+/// machine that carries no other call.
 pub trait Wire: Send + Sync {
-    /// Sends `call` and waits for the answer. If there is no connection, the member is called at
-    /// one of `addresses`. After an error, or if the caller stopped waiting, the next call goes
-    /// over a new connection.
+    /// Keeps the calls from now on together on one connection, without those of other
+    /// conversations.
+    fn stay(&mut self);
+    /// Sends `call` and waits for the answer. If there is no connection, the machine is called at
+    /// one of `addresses`. After an error, or if the caller stopped waiting, the next call of a
+    /// conversation that stays goes over a new connection.
     fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> AnswerFuture<'a>;
 }
 
@@ -117,6 +123,8 @@ enum PeerCall {
     /// Names the member that the leader hands over to: that member calls for votes at once, and
     /// the others no longer heed the leader's lease.
     HandOver(TransferLeaderRequest<Types>),
+    /// Gives the leader an input of another server of the directory to propose.
+    Proposes(Box<Input>),
 }
 
 /// The speaker: a member in one of its starts.
@@ -181,6 +189,7 @@ pub(super) type Here = Arc<OnceLock<Vec<String>>>;
 /// Makes the conversations of openraft.
 #[derive(Clone)]
 pub(super) struct Peers {
+    pub(super) group: GroupId,
     /// The number of this member.
     pub(super) member: u64,
     pub(super) here: Here,
@@ -192,6 +201,7 @@ pub(super) struct Peers {
 
 /// openraft's handle on one conversation.
 pub(super) struct Peer {
+    group: GroupId,
     /// The other member.
     to: u64,
     from: u64,
@@ -215,8 +225,8 @@ impl Peers {
     pub(super) fn peer(&self, id: u64, host: &Host) -> Peer {
         self.known.know_first(id, &host.addresses);
         let (here, known, lookout) = (self.here.clone(), self.known.clone(), self.lookout.clone());
-        let (wire, trust) = (self.wires.to(id, host.machine), self.trust.clone());
-        Peer { to: id, from: self.member, here, known, wire, lookout, trust }
+        let (wire, trust) = (self.wires.to(host.machine), self.trust.clone());
+        Peer { group: self.group, to: id, from: self.member, here, known, wire, lookout, trust }
     }
 }
 
@@ -245,10 +255,13 @@ impl Peer {
     }
 
     async fn say(&mut self, call: &PeerCall, within: Duration) -> Result<(Start, PeerAnswer), CallError> {
+        if self.trust.has_ended() {
+            return Err(CallError::Closed);
+        }
         let entries = if let PeerCall::Append(request) = call { &request.entries[..] } else { &[] };
         let room = Vec::with_capacity(entries.iter().map(bytes_of).sum());
         let speaker: Speaker = (self.from, self.trust.own());
-        let call = Bytes::from(postcard::to_extend(&(self.to, speaker, call), room)?);
+        let call = Bytes::from(postcard::to_extend(&(self.group, self.to, speaker, call), room)?);
         let answer = tokio::time::timeout(within, self.wire.ask(&self.known.of(self.to), call)).await??;
         self.lookout.heard();
         Ok(postcard::from_bytes(&answer)?)
@@ -276,7 +289,7 @@ impl Peer {
         if introduction.member != self.to || introduction.start != start {
             return Err(CallError::Unknown);
         }
-        if let Err(refusal) = self.trust.judge(&introduction) {
+        if let Err(refusal) = self.trust.judge(&introduction).await {
             self.say(&PeerCall::Judges(start, Err(refusal)), within).await?;
             return Err(CallError::Unknown);
         }
@@ -304,8 +317,16 @@ impl Peer {
         }
     }
 
+    /// Gives the other, which leads, an input of another server of the directory.
+    pub(super) async fn pass_on(&mut self, input: Input) -> io::Result<()> {
+        let told = self.ask(&PeerCall::Proposes(Box::new(input)), APPEND_TIMEOUT).await;
+        told.map(drop).map_err(io::Error::other)
+    }
+
     async fn send(&mut self, vote: Vote, snapshot: Snapshot) -> Result<Vote, CallError> {
         let view = snapshot.snapshot;
+        // A snapshot belongs to its connection.
+        self.wire.stay();
         self.ask(&PeerCall::Begin(snapshot.meta), SNAPSHOT_TIMEOUT).await?;
         let mut after: Option<Vec<u8>> = None;
         loop {
@@ -406,9 +427,11 @@ impl RaftNetworkV2<Types> for Peer {
 
 /// The parts of a member that its incoming conversations use.
 pub(super) struct Ear {
+    pub(super) group: GroupId,
     /// The number of the member.
     pub(super) member: u64,
     pub(super) raft: Raft,
+    pub(super) queue: Arc<ProposalQueue>,
     pub(super) here: Here,
     pub(super) known: KnownPeers,
     pub(super) wires: Arc<dyn Wires>,
@@ -422,69 +445,78 @@ pub(super) struct Ear {
     pub(super) trust: Arc<Trust>,
 }
 
-/// The answering side of a [`Wire`]: it answers one member over one connection.
+/// The members of this machine that hear others, by group.
+#[derive(Default)]
+pub(super) struct Ears(RwLock<BTreeMap<GroupId, Arc<Ear>>>);
+
+/// Stands for a member that hears others. It ends with the member's work.
+pub(super) struct Listening {
+    ears: Arc<Ears>,
+    group: GroupId,
+}
+
+impl Listening {
+    pub(super) fn begin(ears: Arc<Ears>, ear: Arc<Ear>) -> Listening {
+        let group = ear.group;
+        ears.0.write().insert(group, ear);
+        Listening { ears, group }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.ears.0.write().remove(&self.group);
+    }
+}
+
+/// The answering side of a [`Wire`]: it answers another machine's members over one connection.
 ///
 /// A snapshot belongs to the conversation in which it began, and ends with it. A deposed leader, or
 /// an earlier attempt, may still be sending another one.
 pub struct Conversation {
-    ear: Arc<Ear>,
+    ears: Arc<Ears>,
     incoming: Option<Incoming>,
 }
 
 struct Incoming {
+    group: GroupId,
     meta: SnapshotMeta,
     rows: RowStore,
 }
 
 impl Conversation {
-    pub(super) fn with(ear: Arc<Ear>) -> Conversation {
-        Conversation { ear, incoming: None }
+    pub(super) fn with(ears: Arc<Ears>) -> Conversation {
+        Conversation { ears, incoming: None }
     }
 
     /// Answers `call`.
     pub async fn hear(&mut self, call: &[u8]) -> Bytes {
-        self.ear.lookout.heard();
-        let answer = match postcard::from_bytes::<(u64, Speaker, PeerCall)>(call) {
-            // The call is for an earlier member of this machine, with promises that this member
-            // never made.
-            Ok((member, ..)) if member != self.ear.member => {
-                PeerAnswer::Failed(format!("member {member} is not here"))
-            }
-            Ok((_, (from, start), call)) => match self.meet(from, start, &call) {
-                Some(answer) => answer,
-                None => self.take(call).await.unwrap_or_else(|error| PeerAnswer::Failed(error.to_string())),
-            },
-            Err(error) => PeerAnswer::Failed(error.to_string()),
+        let call = postcard::from_bytes::<(GroupId, u64, Speaker, PeerCall)>(call);
+        let (group, member, (from, start), call) = match call {
+            Ok(call) => call,
+            Err(error) => return said(Start::default(), &PeerAnswer::Failed(error.to_string())),
         };
-        wire::encode(&(self.ear.trust.own(), answer)).into()
+        // The call may be for an earlier member of this machine, with promises that this member
+        // never made.
+        let ear = self.ears.0.read().get(&group).filter(|ear| ear.member == member).cloned();
+        let Some(ear) = ear else {
+            let nobody = format!("member {member} of group {} is not here", group.0);
+            return said(Start::default(), &PeerAnswer::Failed(nobody));
+        };
+        ear.lookout.heard();
+        let answer = match ear.meet(from, start, &call).await {
+            Some(answer) => answer,
+            None => self.take(&ear, call).await.unwrap_or_else(|error| PeerAnswer::Failed(error.to_string())),
+        };
+        said(ear.trust.own(), &answer)
     }
 
-    /// Returns the answer that must come before any other to the speaker in that start. None if
-    /// both remember all their promises.
-    fn meet(&self, from: u64, start: Start, call: &PeerCall) -> Option<PeerAnswer> {
-        let trust = &self.ear.trust;
-        match call {
-            PeerCall::Introduces(it) if (it.member, it.start) == (from, start) => {
-                Some(PeerAnswer::Judged(trust.judge(it).map(|()| trust.voting())))
-            }
-            PeerCall::Introduces(_) => Some(PeerAnswer::Stranger),
-            PeerCall::Asks => Some(PeerAnswer::Introduces(trust.introduction())),
-            PeerCall::Judges(judged, judgment) => {
-                // A judgement on an earlier start does not concern this one.
-                if *judged == trust.own() {
-                    trust.was_judged(from, judgment.clone());
-                }
-                Some(PeerAnswer::Taken)
-            }
-            _ if !trust.knows(from, start) => Some(PeerAnswer::Stranger),
-            PeerCall::At(..) => None,
-            _ if !self.ear.is_ready() => Some(PeerAnswer::Waits),
-            _ => None,
-        }
+    /// Takes the incoming snapshot of the member's group.
+    fn incoming_of(&mut self, ear: &Ear) -> Result<Incoming, CallError> {
+        self.incoming.take_if(|incoming| incoming.group == ear.group).ok_or(CallError::Other)
     }
 
-    async fn take(&mut self, call: PeerCall) -> Result<PeerAnswer, CallError> {
-        let ear = &*self.ear;
+    async fn take(&mut self, ear: &Ear, call: PeerCall) -> Result<PeerAnswer, CallError> {
         let failed = |error: &dyn std::error::Error| CallError::Failed(error.to_string());
         Ok(match call {
             PeerCall::Append(request) => {
@@ -510,6 +542,11 @@ impl Conversation {
                 taken.map_err(|e| failed(&e))?;
                 PeerAnswer::Taken
             }
+            PeerCall::Proposes(input) if input.may_be_passed_on() => {
+                ear.queue.push(WaitingInput::new(*input));
+                PeerAnswer::Taken
+            }
+            PeerCall::Proposes(_) => return Err(CallError::Other),
             PeerCall::At(member, addresses) => {
                 let metrics = ear.raft.metrics();
                 let is_member =
@@ -521,41 +558,88 @@ impl Conversation {
             }
             PeerCall::Begin(meta) => {
                 self.incoming = None;
-                let rows = fresh(&*ear.disk, &ear.dir.join("incoming"))?;
-                self.incoming = Some(Incoming { meta, rows });
+                let (disk, file) = (ear.disk.clone(), ear.incoming());
+                let rows = off_this_thread(move || fresh(&*disk, &file)).await?;
+                self.incoming = Some(Incoming { group: ear.group, meta, rows });
                 PeerAnswer::Taken
             }
             PeerCall::Rows(rows) => {
-                let mut incoming = self.incoming.take().ok_or(CallError::Other)?;
-                let filled = off_this_thread(move || incoming.rows.fill(rows).map(|()| incoming)).await?;
+                let mut incoming = self.incoming_of(ear)?;
+                let filled = off_this_thread(move || {
+                    incoming.rows.fill(rows)?;
+                    Ok(incoming)
+                })
+                .await?;
                 self.incoming = Some(filled);
                 PeerAnswer::Taken
             }
             PeerCall::Install(vote, position) => {
-                let incoming = self.incoming.take().ok_or(CallError::Other)?;
-                let Incoming { meta, mut rows } = incoming;
-                let whole =
-                    move || rows.checkpoint(position).map_or(Ok(()), Checkpoint::write).map(|()| rows);
+                let Incoming { meta, mut rows, .. } = self.incoming_of(ear)?;
+                let (disk, file) = (ear.disk.clone(), ear.incoming());
+                let whole = move || {
+                    rows.checkpoint(position).map_or(Ok(()), Checkpoint::write)?;
+                    is_room_for(&*disk, &file)?;
+                    Ok(rows)
+                };
                 let rows = off_this_thread(whole).await?;
-                is_room_for(&*ear.disk, &ear.dir.join("incoming"))?;
                 match Directory::open(&rows, ear.knows) {
                     Ok(_) => {}
                     // This program does not know the version of the group's state, and has no other
                     // state.
-                    Err(version @ Fault::Version { .. }) => stop(&version),
+                    Err(version @ Fault::Version { .. }) => ear.trust.fail(&version),
                     Err(Fault::Corrupt(corrupt)) => return Err(failed(&corrupt)),
                 }
                 let snapshot = Snapshot { meta, snapshot: rows.view() };
                 let installed = ear.raft.install_full_snapshot(vote, snapshot).await;
                 drop(rows);
-                let _ = ear.disk.remove(&ear.dir.join("incoming"));
+                let _ = ear.disk.remove(&ear.incoming());
                 PeerAnswer::Installed(installed.map_err(|e| failed(&e))?.vote)
             }
         })
     }
 }
 
+fn said(start: Start, answer: &PeerAnswer) -> Bytes {
+    wire::encode(&(start, answer)).into()
+}
+
 impl Ear {
+    /// Begins a conversation with the member `id`.
+    pub(super) fn peer(&self, id: u64, host: &Host) -> Peer {
+        let (here, known, lookout) = (self.here.clone(), self.known.clone(), self.lookout.clone());
+        let (group, member, trust) = (self.group, self.member, self.trust.clone());
+        Peers { group, member, here, known, wires: self.wires.clone(), lookout, trust }.peer(id, host)
+    }
+
+    /// Returns the file for the rows of an incoming snapshot.
+    fn incoming(&self) -> PathBuf {
+        self.dir.join(format!("incoming-{}", self.group.0))
+    }
+
+    /// Returns the answer that must come before any other to the speaker in that start. None if
+    /// both remember all their promises.
+    async fn meet(&self, from: u64, start: Start, call: &PeerCall) -> Option<PeerAnswer> {
+        let trust = &self.trust;
+        match call {
+            PeerCall::Introduces(it) if (it.member, it.start) == (from, start) => {
+                Some(PeerAnswer::Judged(trust.judge(it).await.map(|()| trust.voting())))
+            }
+            PeerCall::Introduces(_) => Some(PeerAnswer::Stranger),
+            PeerCall::Asks => Some(PeerAnswer::Introduces(trust.introduction())),
+            PeerCall::Judges(judged, judgment) => {
+                // A judgement on an earlier start does not concern this one.
+                if *judged == trust.own() {
+                    trust.was_judged(from, judgment.clone());
+                }
+                Some(PeerAnswer::Taken)
+            }
+            _ if !trust.knows(from, start) => Some(PeerAnswer::Stranger),
+            PeerCall::At(..) => None,
+            _ if !self.is_ready() => Some(PeerAnswer::Waits),
+            _ => None,
+        }
+    }
+
     /// Returns whether this member may take part. It checks again if that was not known.
     fn is_ready(&self) -> bool {
         self.trust.is_trusted() || self.trust.look(voting(&self.raft))
@@ -580,9 +664,10 @@ pub(super) fn voting(raft: &Raft) -> Voting {
     Voting { at: *stored.log_id(), voters }
 }
 
-/// Introduces this member to that one until the other has confirmed its start.
-pub(super) async fn introduce(mut peer: Peer) {
-    while !peer.trust.is_confirmed_by(peer.to) {
+/// Introduces this member to that one until the other has confirmed its start, or this one has
+/// ended.
+pub(super) async fn introduce(mut peer: Peer, queue: Arc<ProposalQueue>) {
+    while !peer.trust.is_confirmed_by(peer.to) && !queue.is_abandoned() {
         // A failed introduction is repeated.
         let _ = peer.introduce(INTRODUCED_WITHIN).await;
         tokio::time::sleep(INTRODUCED_AGAIN).await;
@@ -592,9 +677,9 @@ pub(super) async fn introduce(mut peer: Peer) {
 /// Runs `work` off this thread. A thread that listens to members must not wait for the disk for
 /// long, or the others would take this member for dead.
 async fn off_this_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, RowStoreError> + Send + 'static,
+    work: impl FnOnce() -> Result<T, CallError> + Send + 'static,
 ) -> Result<T, CallError> {
-    Ok(Runtime::spawn_blocking(work).await??)
+    Runtime::spawn_blocking(work).await?
 }
 
 fn fresh(disk: &dyn Disk, path: &Path) -> Result<RowStore, CallError> {
@@ -602,7 +687,8 @@ fn fresh(disk: &dyn Disk, path: &Path) -> Result<RowStore, CallError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         Ok(()) | Err(_) => {}
     }
-    Ok(disk.open_rows(path, StoreSettings { cache_bytes: 16 << 20, overlay_bytes: 32 << 20 })?)
+    let rows = disk.open_rows(path, StoreSettings { cache_bytes: 16 << 20, overlay_bytes: 32 << 20 })?;
+    Ok(rows.group(GroupId::FIRST)?)
 }
 
 /// Checks that the disk has as much free room as that file takes. Its rows will replace the

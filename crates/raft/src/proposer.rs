@@ -131,11 +131,11 @@ impl Proposer {
         let membership = metrics.membership_config.membership();
         let nodes = membership.nodes().map(|(id, host)| (*id, host.clone()));
         for (id, host) in self.peers.trust.not_asked(nodes) {
-            drop(Runtime::spawn(introduce(self.peers.peer(id, &host))));
+            drop(Runtime::spawn(introduce(self.peers.peer(id, &host), self.queue.clone())));
         }
     }
 
-    /// Works until the end of the queue. A disk error stops the process.
+    /// Works until the end of the queue.
     pub(super) async fn work(&self, raft: Raft) {
         let mut members = raft.server_metrics();
         let (mut changed_at, mut looked_at): (Option<Instant>, _) = (None, Instant::now());
@@ -239,11 +239,13 @@ impl Proposer {
         }
     }
 
-    /// Handles a failure of openraft: the process stops. An end that gave up waiting for room is no
-    /// failure.
+    /// Handles a failure of openraft: this member ends, and if the disk has failed, the process
+    /// stops. An end that gave up waiting for room is no failure.
     fn stop(&self, error: &dyn std::error::Error) {
-        if !(self.queue.is_ending() && self.state.lacks_room()) {
-            self.alarm.stop(error);
+        match self.log.broken() {
+            _ if self.queue.is_ending() && self.state.lacks_room() => {}
+            Some(broken) => self.alarm.disk_failed(&broken, broken.is_damage()),
+            None => self.alarm.fail(error),
         }
     }
 
@@ -324,7 +326,7 @@ impl Proposer {
         };
         // The leader has left, and the last member waits for no one.
         if only && !is_leader {
-            raft.trigger().elect(true).await.unwrap_or_else(|error| self.alarm.stop(&error));
+            raft.trigger().elect(true).await.unwrap_or_else(|error| self.stop(&error));
         }
         let led = self.standing.lock().leads;
         if leads && !led && !self.begin_to_lead(raft).await {

@@ -2,6 +2,7 @@
 //! tasks ([`super::life`]).
 
 use super::life::Life;
+use crate::alarm::Alarm;
 use crate::indispensable::indispensable;
 use openraft::async_runtime::watch::{RecvError, SendError};
 use openraft::async_runtime::{AsyncRuntime, Watch, WatchReceiver, WatchSender};
@@ -41,9 +42,10 @@ impl AsyncRuntime for Runtime {
         T::Output: OptionalSend + 'static,
     {
         let future = indispensable(future);
-        match Life::current() {
-            Some(life) => life.spawn(future),
-            None => Tokio::spawn(future),
+        match (Life::current(), Alarm::current()) {
+            (Some(life), _) => life.spawn(future),
+            (None, Some(alarm)) => Tokio::spawn(alarm.over(future)),
+            (None, None) => Tokio::spawn(future),
         }
     }
 

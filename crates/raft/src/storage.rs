@@ -100,7 +100,7 @@ impl LogStorage {
     /// Reads an entry from the disk.
     async fn read_from_disk(&self, index: u64) -> Result<Option<GroupEntry>, LogError> {
         loop {
-            match self.log.read(index) {
+            match self.log.read_beside(index).await {
                 // It waits to be written.
                 Err(error) if error.lacks_room() && !self.queue.is_ending() => {
                     tokio::time::sleep(LOOK).await;
@@ -124,7 +124,9 @@ impl LogStorage {
                 Some(entry) => entry,
                 None => {
                     let entry = match self.read_from_disk(index).await {
-                        Err(error) if error.is_damage() => self.alarm.raise(&error),
+                        Err(error) if !error.lacks_room() => {
+                            self.alarm.disk_failed(&error, error.is_damage())
+                        }
                         entry => entry?,
                     };
                     let there = self.log.indices();

@@ -12,7 +12,7 @@
 
 use super::log::RaftLog;
 use super::queue::ProposalQueue;
-use super::starts::{Forgotten, Introduction, Start, Starts};
+use super::starts::{Forgotten, Introduction, KnownStart, Start, Starts};
 use super::storage::when_there_is_room;
 use super::types::{Host, LogId};
 use crate::alarm::Alarm;
@@ -68,6 +68,8 @@ struct TrustState {
     asked: BTreeSet<u64>,
     trusted: bool,
     said: Option<Instant>,
+    /// Members whose start is being noted.
+    noting: BTreeSet<u64>,
     /// When each other member was last heard from, in its known start.
     heard: BTreeMap<u64, Instant>,
     /// Since when others report that another process with this number is up.
@@ -141,17 +143,22 @@ impl Trust {
     /// Returns whether messages of that start of the other member are to be believed.
     pub(super) fn knows(&self, member: u64, start: Start) -> bool {
         let known = Life::believes_members() || self.starts.lock().is_known(member, start);
+        let mut state = self.state.lock();
+        let known = known && !state.noting.contains(&member);
         if known {
-            self.state.lock().heard.insert(member, Instant::now());
+            state.heard.insert(member, Instant::now());
         }
         known
     }
 
     /// Judges another member by its introduction. If it remembers all its promises, its start is
-    /// noted durably as the known one.
-    pub(super) fn judge(&self, it: &Introduction) -> Result<(), VoteRefusal> {
+    /// noted durably as the known one. Until then no message of that start is believed.
+    pub(super) async fn judge(&self, it: &Introduction) -> Result<(), VoteRefusal> {
         if Life::believes_members() {
             return Ok(());
+        }
+        if self.state.lock().noting.contains(&it.member) {
+            return Err(VoteRefusal::NotNow);
         }
         let (before, judged) = {
             let mut starts = self.starts.lock();
@@ -160,23 +167,30 @@ impl Trust {
         match judged {
             Ok(false) => Ok(()),
             Ok(true) => {
+                let mut noting = Noting::begin(self, it.member, before);
                 self.log.save_starts();
-                self.log.sync().map_err(|error| {
-                    if !error.lacks_room() {
-                        self.alarm.stop(&error);
+                match self.log.flushed().await {
+                    Ok(()) => {
+                        noting.is_durable = true;
+                        Ok(())
                     }
-                    // The member asks again. A start that is not durable here does not count.
-                    let known = &mut self.starts.lock().known;
-                    match before {
-                        Some(before) => known.insert(it.member, before),
-                        None => known.remove(&it.member),
-                    };
-                    VoteRefusal::NotNow
-                })
+                    Err(error) if error.lacks_room() => Err(VoteRefusal::NotNow),
+                    Err(error) => self.alarm.disk_failed(&error, error.is_damage()),
+                }
             }
             Err(Forgotten::Start) if self.is_up(it.member) => Err(VoteRefusal::Twin),
             Err(forgotten) => Err(VoteRefusal::Forgot(forgotten.to_string())),
         }
+    }
+
+    /// Returns whether this member has ended: nothing that it says counts.
+    pub(super) fn has_ended(&self) -> bool {
+        self.alarm.why().is_some()
+    }
+
+    /// Ends this member, which cannot go on and has lost nothing.
+    pub(super) fn fail(&self, error: &dyn std::error::Error) -> ! {
+        self.alarm.fail(error)
     }
 
     fn is_up(&self, member: u64) -> bool {
@@ -210,7 +224,8 @@ impl Trust {
             }
             Err(VoteRefusal::Forgot(why)) => {
                 drop(state);
-                self.alarm.raise(&Lost(why))
+                // An older disk is older for all groups.
+                self.alarm.raise_disk(&Lost(why))
             }
         }
     }
@@ -272,6 +287,35 @@ impl Trust {
     /// Notes that the member voted for this one in that term.
     pub(super) fn voted(&self, member: u64, term: u64) {
         self.starts.lock().voted(member, term);
+    }
+}
+
+/// Stands for a start that is being noted. It ends with the caller, who may not wait any more. A
+/// start that is not durable then does not count, and the member asks again.
+struct Noting<'a> {
+    trust: &'a Trust,
+    member: u64,
+    before: Option<KnownStart>,
+    is_durable: bool,
+}
+
+impl Noting<'_> {
+    fn begin(trust: &Trust, member: u64, before: Option<KnownStart>) -> Noting<'_> {
+        trust.state.lock().noting.insert(member);
+        Noting { trust, member, before, is_durable: false }
+    }
+}
+
+impl Drop for Noting<'_> {
+    fn drop(&mut self) {
+        if !self.is_durable {
+            let known = &mut self.trust.starts.lock().known;
+            match self.before {
+                Some(before) => known.insert(self.member, before),
+                None => known.remove(&self.member),
+            };
+        }
+        self.trust.state.lock().noting.remove(&self.member);
     }
 }
 

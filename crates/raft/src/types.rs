@@ -23,15 +23,6 @@ pub(super) type StoredMembership = alias::StoredMembershipOf<Types>;
 pub(super) type SnapshotMeta = alias::SnapshotMetaOf<Types>;
 pub(super) type Snapshot = alias::SnapshotOf<Types, RowView>;
 
-/// The number of a group in the cluster. It is never given twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct GroupId(pub u64);
-
-impl GroupId {
-    /// The group that the founder makes.
-    pub const FIRST: GroupId = GroupId(0);
-}
-
 /// The answer to a proposal: it is applied. Its outputs go to `deliver`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied;

@@ -49,7 +49,7 @@ impl Acted {
 
     /// Checks the state, unless it was already found to be recent enough.
     pub fn look(&self, references: &dyn ReferenceIndex) {
-        if self.trusts() || !references.is_current() {
+        if self.trusts() || references.arrangement().is_none() {
             return;
         }
         let latest = *self.latest.lock();

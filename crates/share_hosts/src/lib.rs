@@ -25,7 +25,7 @@ pub use copies::{Copies, ShareRange, StoredUpload};
 pub use hosts::{HostList, Hosts, ListedHost};
 pub use peers::{Peers, fetched};
 pub use pieces::Pieces;
-pub use references::ReferenceIndex;
+pub use references::{Arrangement, ReferenceIndex};
 pub use repair::{WholeError, whole};
 pub use report::{IncidentReport, PassProcess, PassReport, StoreReport, Sum, Suspension};
 pub use serving::serve_shares;

@@ -1,11 +1,12 @@
 //! The questions of share hosts to the directory's state.
 
+use ident::ServerId;
 use lease::SessionId;
 use namespace::ShareId;
 use wire::{MachineId, ShareWork};
 
-/// The reference index, in this machine's replica of the state. The machine's server is the one: it
-/// is above this crate, and a share host calls back into it.
+/// The reference index, in this machine's replicas of the states of all servers of the directory.
+/// The machine's server is the index: it is above this crate, and a share host calls back into it.
 pub trait ReferenceIndex: Send + Sync {
     /// Of the first `limit` shares after `after`, returns those that are referenced, by the names
     /// under which hosts keep them. Also returns the last share looked at, unless that was the end.
@@ -29,11 +30,21 @@ pub trait ReferenceIndex: Send + Sync {
     /// right to read.
     fn may_upload(&self, machine: MachineId) -> bool;
 
-    /// Whether the state is at least as new as any that this machine acted on, also before a
-    /// restart. A replica that has just started may have applied less of its log than before, until
-    /// it learns what is committed. By such a state no share may be released.
-    fn is_current(&self) -> bool;
+    /// Returns the arrangement of regions over servers, if no reference can be missing in the
+    /// replicas here. Otherwise no share may be released by them.
+    ///
+    /// A replica is at least as new then as any that this machine acted on, also before a restart:
+    /// one that has just started may have applied less of its log than before, until it learns what
+    /// is committed. No region is on its way between two servers. If the arrangement is the same
+    /// after a look through references as before, then no reference has moved past that look.
+    fn arrangement(&self) -> Option<Arrangement>;
 
-    /// Reports work that this machine's share server has durably done.
-    fn settled(&self, work: Vec<ShareWork>);
+    /// Reports work for a server of the directory that this machine's share server has durably
+    /// done.
+    fn settled(&self, server: ServerId, work: Vec<ShareWork>);
 }
+
+/// Which server has which regions: an arrangement that comes after a region has moved differs from
+/// all before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arrangement(pub Vec<(ServerId, u64)>);

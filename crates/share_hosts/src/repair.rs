@@ -18,7 +18,7 @@
 use crate::fragments::put_together;
 use crate::hosts::HostList;
 use crate::peers::fetched;
-use crate::references::ReferenceIndex;
+use crate::references::{Arrangement, ReferenceIndex};
 use crate::share_host::ShareHost;
 use bytes::Bytes;
 use lease::SessionId;
@@ -96,9 +96,10 @@ pub struct RepairStanding {
 struct RepairPass {
     hosts: u64,
     begun: Instant,
-    /// When the look began by the share server's clock, if the state was current. Such a look
-    /// renews the leases of all shares that are to be kept.
-    vouches_for: Option<Seconds>,
+    /// When the look began by the share server's clock, and the arrangement of regions then, if no
+    /// reference was missing. If that is the arrangement at the end, too, the look renews the
+    /// leases of all shares that are to be kept.
+    vouches_for: Option<(Seconds, Arrangement)>,
     at: At,
     /// Sessions that were over when it began. The shares that they published are adopted once all
     /// references have been gone through.
@@ -174,7 +175,8 @@ impl Repair {
             let idle = look.is_none() && Instant::now() >= next;
             if asked || idle || hosts.change() != looked_for {
                 looked_for = hosts.change();
-                let vouches_for = references.is_current().then(|| share_host.shares().server().now());
+                let now = share_host.shares().server().now();
+                let vouches_for = references.arrangement().map(|arrangement| (now, arrangement));
                 let sessions = share_host.shares().sessions();
                 let over = sessions.iter().zip(references.are_over(&sessions));
                 let over = over.filter_map(|(session, is_over)| is_over.then_some(*session)).collect();
@@ -189,13 +191,13 @@ impl Repair {
             match (step, &look) {
                 (Ok(RepairStep::More), _) => busy = true,
                 (Ok(RepairStep::Done), Some(done)) => {
-                    next = Instant::now() + self.finish(share_host, done);
+                    next = Instant::now() + self.finish(share_host, references, done);
                     look = None;
                 }
                 (Ok(RepairStep::Done | RepairStep::Waits), _) => {}
                 (Err(error), _) => warn(&error),
             }
-            if Instant::now() >= ask && references.is_current() && !share_host.is_held() {
+            if Instant::now() >= ask && references.arrangement().is_some() && !share_host.is_held() {
                 ask = Instant::now() + ASK_EVERY;
                 if let Err(error) = self.shed_astray(share_host, references, &hosts) {
                     warn(&error);
@@ -218,9 +220,13 @@ impl Repair {
     }
 
     /// Ends a look that has gone through everything. Returns when the next one is due.
-    fn finish(&self, share_host: &ShareHost, look: &RepairPass) -> Duration {
-        if let Some(at) = look.vouches_for {
-            share_host.shares().server().vouch(at);
+    fn finish(&self, share_host: &ShareHost, references: &dyn ReferenceIndex, look: &RepairPass) -> Duration {
+        // A reference may have moved from a part that was still to come to one that was seen
+        // before.
+        let vouches = look.vouches_for.as_ref();
+        let vouches = vouches.filter(|(_, before)| references.arrangement().as_ref() == Some(before));
+        if let Some((at, _)) = vouches {
+            share_host.shares().server().vouch(*at);
         }
         let mut state = self.state.lock();
         if std::mem::take(&mut state.overflowed) {
@@ -228,7 +234,7 @@ impl Repair {
             return AGAIN_SOON.max(look.begun.elapsed() * 10).min(AGAIN);
         }
         state.complete_for = look.hosts;
-        match look.vouches_for {
+        match vouches {
             None => AGAIN_SOON,
             Some(_) if share_host.is_alone() => AGAIN_ALONE,
             Some(_) => AGAIN,
@@ -257,7 +263,9 @@ impl Repair {
                 }
                 Ok(RepairStep::More)
             }
-            At::Shares(_) if !references.is_current() || share_host.is_held() => Ok(RepairStep::Waits),
+            At::Shares(_) if references.arrangement().is_none() || share_host.is_held() => {
+                Ok(RepairStep::Waits)
+            }
             At::Shares(after) => {
                 let server = share_host.shares().server();
                 let shares = server.leased_by(share_host.shares().group, after.as_ref(), STEP)?;
@@ -358,6 +366,7 @@ fn shed(
 ) -> Result<Vec<ShareId>, DatabaseError> {
     let mut unreferenced = Vec::new();
     let mut moved = Vec::new();
+    let before = references.arrangement();
     for (share, referred) in shares.iter().zip(references.refers_to(shares)) {
         if !referred {
             unreferenced.push(*share);
@@ -369,6 +378,9 @@ fn shed(
         // A hold may have begun before the last reference went. The next look finds that it is
         // over.
         if share_host.is_held() {
+            return Ok(shares.to_vec());
+        }
+        if before.is_none() || references.arrangement() != before {
             return Ok(shares.to_vec());
         }
         share_host.shares().release_of_group(&unreferenced)?;

@@ -12,6 +12,7 @@ use crate::report::StoreReport;
 use crate::shares_server::{ShareSettings, Shares, SharesError};
 use crate::space;
 use bytes::Bytes;
+use ident::ServerId;
 use lease::SessionId;
 use namespace::{Error, ShareId};
 use net::Pending;
@@ -70,8 +71,10 @@ impl Drop for Hold {
 
 /// A task of [`ShareHost::run`].
 pub enum Chore {
-    /// Takes and releases leases, in the order of the log.
-    Work(Vec<ShareWork>),
+    /// Takes and releases leases for a server of the directory, in the order of its log.
+    Work(ServerId, Vec<ShareWork>),
+    /// That session began.
+    Begun(SessionId),
     /// Removes uploads of the machine that are not adopted by now: of sessions before this one, or
     /// of all its sessions.
     Sweep(MachineId, Option<SessionId>),
@@ -134,15 +137,19 @@ impl ShareHost {
         self.holds.load(Ordering::SeqCst) > 0 || !self.acted.trusts()
     }
 
-    /// Takes the work of an applied log entry, in the order of the log. Never blocks.
-    pub fn work(&self, work: Vec<ShareWork>) {
-        self.chore(Chore::Work(work));
+    /// Takes the work of an applied log entry of `server`, in the order of its log. Never blocks.
+    pub fn work(&self, server: ServerId, work: Vec<ShareWork>) {
+        self.chore(Chore::Work(server, work));
     }
 
-    /// A new session of `machine` began in the log: the uploads that earlier ones have left behind
-    /// are swept. Called as [`ShareHost::work`].
-    pub fn begin(&self, machine: MachineId, session: SessionId) {
-        self.chore(Chore::Sweep(machine, Some(session)));
+    /// A new session of `machine` began in the root server's log. If nothing publishes uploads of
+    /// earlier ones any more (`sweeps`), what those have left behind is swept. Called as
+    /// [`ShareHost::work`].
+    pub fn begin(&self, machine: MachineId, session: SessionId, sweeps: bool) {
+        self.chore(Chore::Begun(session));
+        if sweeps {
+            self.chore(Chore::Sweep(machine, Some(session)));
+        }
     }
 
     /// `machine` was expelled in the log. Its published shares stay, its other uploads are swept.
@@ -165,7 +172,7 @@ impl ShareHost {
     /// Settles share leases until the machine stops. Beside that it looks through all shares that
     /// are here, and repairs them.
     pub fn run(self: &Arc<Self>, chores: &Receiver<Chore>, references: &Arc<dyn ReferenceIndex>) {
-        let mut unsettled: Vec<ShareWork> = Vec::new();
+        let mut unsettled: Vec<(ServerId, ShareWork)> = Vec::new();
         let mut put_off = Vec::new();
         let mut sweeps: BTreeMap<MachineId, Option<SessionId>> = BTreeMap::new();
         let (share_host, its_ledger) = (self.clone(), references.clone());
@@ -179,11 +186,11 @@ impl ShareHost {
                     std::thread::sleep(TOGETHER);
                     for chore in std::iter::once(first).chain(chores.try_iter()) {
                         match chore {
-                            Chore::Work(work) => unsettled.extend(work),
-                            Chore::Sweep(machine, before) => {
-                                before.into_iter().for_each(|session| self.acted.note(session));
-                                sweeps.insert(machine, before);
+                            Chore::Work(server, work) => {
+                                unsettled.extend(work.into_iter().map(|work| (server, work)));
                             }
+                            Chore::Begun(session) => self.acted.note(session),
+                            Chore::Sweep(machine, before) => _ = sweeps.insert(machine, before),
                         }
                     }
                 }
@@ -193,19 +200,21 @@ impl ShareHost {
                 Err(_) => std::thread::sleep(PAUSE),
             }
             if self.is_held() {
-                put_off.extend(unsettled.extract_if(.., |work| matches!(work, ShareWork::Drop(_))));
+                put_off.extend(unsettled.extract_if(.., |(_, work)| matches!(work, ShareWork::Drop(_))));
             } else {
                 unsettled.append(&mut put_off);
             }
-            if !unsettled.is_empty()
+            let due: Vec<ShareWork> = unsettled.iter().map(|(_, work)| *work).collect();
+            if !due.is_empty()
                 && let Some(missing) =
-                    self.shares.settle(&unsettled, |shares| self.publishers(shares, &**references))
+                    self.shares.settle(&due, |shares| self.publishers(shares, &**references))
             {
-                let settled = std::mem::take(&mut unsettled);
                 if !self.is_alone() {
-                    self.note(&settled, &missing);
+                    self.note(&due, &missing);
                 }
-                references.settled(settled);
+                let mut settled = BTreeMap::<ServerId, Vec<ShareWork>>::new();
+                unsettled.drain(..).for_each(|(server, work)| settled.entry(server).or_default().push(work));
+                settled.into_iter().for_each(|(server, work)| references.settled(server, work));
             }
             // Pending work may be the adoption of such an upload. A host may also have crashed
             // before it adopted the shares in its log.

@@ -17,7 +17,7 @@ const ROWS_BYTES: u64 = 1 << 30;
 const RESERVE_BYTES: u64 = 128 << 20;
 
 /// The space of a store elsewhere, which does not fill.
-pub const ELSEWHERE: Space = Space { total: 1 << 50, free: 1 << 50, files: 0, lends: 0 };
+pub const ELSEWHERE: Space = Space { total: 1 << 50, free: 1 << 50, files: 0, lends: 0, elsewhere: 0 };
 
 /// Measures the file system below `dir`, less the reserve.
 pub fn measure(dir: &Path) -> Result<Space, rustix::io::Errno> {
@@ -36,7 +36,7 @@ fn usable(total: u64, free: u64, available: u64) -> Space {
     // The other half is never lent: the log, the store and the lease database need it to free
     // anything.
     let lends = available.min(reserve).saturating_sub(reserve / 2);
-    Space { total: used.saturating_add(free), free, files: 0, lends }
+    Space { total: used.saturating_add(free), free, files: 0, lends, elsewhere: 0 }
 }
 
 /// Counts unpublished uploads of sessions as free. The allowances of the sessions have that space
@@ -57,7 +57,7 @@ pub fn cluster(hosts: &HostList, rooms: &BTreeMap<MachineId, Space>, here: Space
     let fits = |of: fn(&Space) -> u64| content::room(rooms.iter().map(of).collect(), copies, needed);
     let most = if here.free < ROWS_BYTES { (here.free, here.lends) } else { (u64::MAX, u64::MAX) };
     let (free, lends) = (fits(|room| room.free).min(most.0), fits(|room| room.lends).min(most.1));
-    Space { total: fits(|room| room.total), free, files: 0, lends }
+    Space { total: fits(|room| room.total), free, files: 0, lends, elsewhere: 0 }
 }
 
 #[cfg(test)]
@@ -77,7 +77,7 @@ mod tests {
     }
 
     fn gib(total: u64, free: u64) -> Space {
-        Space { total: total << 30, free: free << 30, files: 0, lends: 0 }
+        Space { total: total << 30, free: free << 30, files: 0, lends: 0, elsewhere: 0 }
     }
 
     /// On ext4 a part of the disk is root's. `df` does not count that part, nor the space of the
@@ -92,7 +92,10 @@ mod tests {
         // A full disk lends what it still has, down to half of its reserve.
         let lends = [0, 50, 51, 75, 100, 200].map(|available| usable(800, available, available).lends);
         assert_eq!(lends, [0, 0, 1, 25, 50, 50]);
-        assert_eq!(usable(gib(100), 0, 0), Space { total: gib(100), free: 0, files: 0, lends: 0 });
+        assert_eq!(
+            usable(gib(100), 0, 0),
+            Space { total: gib(100), free: 0, files: 0, lends: 0, elsewhere: 0 }
+        );
     }
 
     #[test]
@@ -116,7 +119,7 @@ mod tests {
         // A store elsewhere does not fill, but the names do.
         let lone = list(&[1], 1);
         assert_eq!(cluster(&lone, &rooms(&[ELSEWHERE]), here), ELSEWHERE);
-        let little = Space { total: 10 << 30, free: 5 << 20, files: 0, lends: 0 };
+        let little = Space { total: 10 << 30, free: 5 << 20, files: 0, lends: 0, elsewhere: 0 };
         assert_eq!(cluster(&lone, &rooms(&[ELSEWHERE]), little).free, 5 << 20);
         assert_eq!(cluster(&lone, &rooms(&[little]), little), little);
     }

@@ -10,13 +10,14 @@ mod uploads;
 use crate::copies::Copies;
 use crate::hosts::ListedHost;
 use crate::peers::Peers;
-use crate::references::ReferenceIndex;
+use crate::references::{Arrangement, ReferenceIndex};
 use crate::serving::serve_shares;
 use crate::share_host::ShareHost;
 use crate::shares_server::ShareSettings;
 use bytes::Bytes;
 use content::TAG_BYTES;
 use content::Upload;
+use ident::ServerId;
 use lease::SessionId;
 use namespace::{Error, ShareId, Spread};
 use net::frames;
@@ -52,6 +53,8 @@ struct ReplicaState {
     settled: Mutex<Vec<ShareWork>>,
     /// Whether the state is too old for hosts to rely on.
     old: AtomicBool,
+    /// Counts moves of regions between servers.
+    moves: AtomicU64,
     /// Sessions that are over.
     over: Mutex<BTreeSet<(MachineId, SessionId)>>,
     /// Sessions that have not begun, as far as hosts know.
@@ -101,11 +104,12 @@ impl ReferenceIndex for ReplicaState {
         !self.readers.lock().contains(&machine)
     }
 
-    fn is_current(&self) -> bool {
-        !self.old.load(Ordering::SeqCst)
+    fn arrangement(&self) -> Option<Arrangement> {
+        let moves = self.moves.load(Ordering::SeqCst);
+        (!self.old.load(Ordering::SeqCst)).then(|| Arrangement(vec![(ServerId::ROOT, moves)]))
     }
 
-    fn settled(&self, work: Vec<ShareWork>) {
+    fn settled(&self, _: ServerId, work: Vec<ShareWork>) {
         self.settled.lock().extend(work);
     }
 }
@@ -251,7 +255,7 @@ impl TestGroup {
     fn publish_by(&self, machine: MachineId, shares: &[ShareId]) {
         self.state.referenced.lock().extend(shares.iter().map(|share| (*share, machine)));
         let work: Vec<ShareWork> = shares.iter().map(|share| ShareWork::Adopt(*share)).collect();
-        self.hosts.iter().flatten().for_each(|host| host.share_host.work(work.clone()));
+        self.hosts.iter().flatten().for_each(|host| host.share_host.work(ServerId::ROOT, work.clone()));
     }
 
     /// The hosts with a sound copy that the group has leased.

@@ -122,7 +122,13 @@ impl Cluster {
     }
 
     fn measure(&self) -> Space {
-        Space { total: self.space, free: self.space.saturating_sub(self.used()), files: 0, lends: 0 }
+        Space {
+            total: self.space,
+            free: self.space.saturating_sub(self.used()),
+            files: 0,
+            lends: 0,
+            elsewhere: 0,
+        }
     }
 
     fn used(&self) -> u64 {

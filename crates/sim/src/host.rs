@@ -118,7 +118,7 @@ impl Host {
             machines: Vec::new(),
             news: VecDeque::new(),
             settings,
-            space: Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 },
+            space: Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0, elsewhere: 0 },
             messages: 0,
             heard: None,
         }

@@ -9,25 +9,27 @@
 
 mod machines;
 mod orders;
+mod registry;
 mod running;
 mod together;
 mod wires;
 
 use crate::counts::counts;
 use crate::host::Violation;
-use crate::host::server::{DirectoryHost, enrols};
+use crate::host::server::{DirectoryHost, check_edges, enrols};
 use crate::model::{File, Model};
 use crate::names;
 use crate::workload::Users;
 use client::{Call, Ticket, call};
 use directory::{FOUNDER, Input, Output, Policy};
 use ident::{FileId, ServerId};
-use lease::{Label, OpenModes, Time};
+use lease::{Label, OpenModes, SessionId, Time};
 use machines::Machine;
 use namespace::{Error, FileKind, ShareId};
 use orders::{fits, made};
 use rand_chacha::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
+use registry::RegistryHistory;
 use running::{Running, Seen};
 use std::collections::{BTreeMap, VecDeque};
 use wire::{MachineId, Rights, Space};
@@ -63,6 +65,18 @@ counts! {
         breaks,
         /// Times that a server started again.
         restarts,
+        /// Machines that joined.
+        joined,
+        /// Machines that were expelled.
+        expelled,
+        /// Machines that started again.
+        starts,
+        /// Servers that were founded.
+        founded,
+        /// Feeds of the registry.
+        feeds,
+        /// Greetings that were refused.
+        turned_away,
     }
 }
 
@@ -73,7 +87,10 @@ const STEPS_MAX: u32 = 40_000;
 /// The longest note of what happens.
 const NOTE_MAX: usize = 1000;
 /// The space of every server.
-const SPACE: Space = Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 };
+const SPACE: Space = Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0, elsewhere: 0 };
+
+/// Greetings of earlier starts that may come late.
+const LATE_MAX: usize = 32;
 
 /// A message between servers.
 #[derive(Clone)]
@@ -100,6 +117,12 @@ struct ManyServers {
     under_way: Vec<Between>,
     /// The last ones that were sent: any of them may come once more.
     said: VecDeque<Between>,
+    /// The registry so far.
+    told: RegistryHistory,
+    /// The machine, and the start of it, that each session is of, by its server.
+    begun: BTreeMap<(usize, SessionId), (MachineId, u64)>,
+    /// Greetings of earlier starts that may still come, and to which server.
+    late: Vec<(usize, Input)>,
     answers: BTreeMap<(usize, Ticket), Result<Seen, Error>>,
     shares: BTreeMap<ShareId, Vec<u8>>,
     model: Model,
@@ -149,7 +172,9 @@ impl ManyServers {
         for input in ids().filter(|id| *id != FOUNDER).flat_map(|id| enrols(id, Rights::FULL)) {
             root.handle(now, input)?;
         }
-        root.directory.checkpoint(&mut root.store);
+        for _ in 1..servers {
+            root.handle(now, Input::Found { number: 1, founder: 1 })?;
+        }
         let beside = (1..servers).map(|number| DirectoryHost::found_beside(&root, ServerId(number)));
         let mut all = beside.collect::<Result<Vec<DirectoryHost>, Violation>>()?;
         all.insert(0, root);
@@ -163,6 +188,9 @@ impl ManyServers {
             machines,
             under_way: Vec::new(),
             said: VecDeque::new(),
+            told: RegistryHistory::default(),
+            begun: BTreeMap::new(),
+            late: Vec::new(),
             answers: BTreeMap::new(),
             shares: BTreeMap::new(),
             model: Model::default(),
@@ -201,6 +229,7 @@ impl ManyServers {
     /// One call, and then some steps in which no call is under way.
     fn one(&mut self) -> Result<(), Violation> {
         self.tally.begun += 1;
+        self.registry_changes()?;
         if self.at_once && self.one_in(3) {
             self.calls_together()?;
             return self.path_leases_are_right();
@@ -219,7 +248,7 @@ impl ManyServers {
 
     /// The machine that makes the call: one that has the file open, if its name or a handle counts.
     fn caller(&mut self, call: &Call) -> usize {
-        let any = self.below(self.machines.len() as u64) as usize;
+        let any = self.some_machine();
         let file = match call {
             Call::Close(call::Close { file, .. }) => file,
             Call::Write(call::Write { file, .. })
@@ -330,7 +359,7 @@ impl ManyServers {
     /// Lets one thing happen.
     fn step(&mut self) -> Result<(), Violation> {
         let (at, server) = (self.below(self.machines.len() as u64) as usize, self.some_server());
-        match self.below(30) {
+        match self.below(33) {
             0..9 => self.server_receives(at, server)?,
             9..18 => self.client_receives(at, server)?,
             18..21 => {
@@ -345,7 +374,10 @@ impl ManyServers {
                 self.reconnect(at, ServerId(server as u16))?;
             }
             25 if self.faults && self.one_in(60) => self.restarts(server)?,
-            26.. => self.front_door_goes_on(at)?,
+            26..30 => self.front_door_goes_on(at)?,
+            30 => self.feeds(server)?,
+            31 if self.faults && self.one_in(10) => self.misleads(server)?,
+            32 if self.faults => self.comes_late()?,
             _ => {}
         }
         self.no_file_has_two_servers()
@@ -414,9 +446,9 @@ impl ManyServers {
     fn serve(&mut self, server: usize, input: Input) -> Result<(), Violation> {
         self.notes(|| format!("server {server} <- {input:?}"));
         let from = ServerId(server as u16);
-        let outputs = self.servers[server]
-            .handle(self.now, input)
-            .map_err(|what| format!("server {server}: {what}"))?;
+        let outputs =
+            self.servers[server].take(self.now, input).map_err(|what| format!("server {server}: {what}"))?;
+        self.registry_is_right(server, &outputs)?;
         for output in outputs {
             match output {
                 Output::HandOver { to, message } => {
@@ -475,13 +507,17 @@ impl ManyServers {
             }
         }
         for at in 0..self.machines.len() {
-            self.calls(at, &Call::SyncAll)?;
-            self.looks_at_all(at)?;
+            if !self.machines[at].is_expelled {
+                self.calls(at, &Call::SyncAll)?;
+                self.looks_at_all(at)?;
+            }
         }
         for _ in 0..STEPS_MAX / 100 {
             self.step()?;
         }
-        self.servers.iter().try_for_each(DirectoryHost::check)
+        self.all_feeds_arrive()?;
+        self.servers.iter().try_for_each(DirectoryHost::check)?;
+        check_edges(&self.servers)
     }
 
     /// A machine looks at every name, and reads every file.

@@ -70,6 +70,23 @@ pub struct Share {
     /// Clients get persistent handles: their opens outlive the server.
     #[serde(default)]
     pub continuous: bool,
+    /// Listings have only what their user may read.
+    #[serde(default)]
+    pub hide_unreadable: bool,
+}
+
+impl Share {
+    /// The share of a directory for all that its users may do there.
+    pub fn new(name: &str, path: &str) -> Share {
+        Share {
+            name: name.to_owned(),
+            path: path.to_owned(),
+            read_only: false,
+            encrypt: false,
+            continuous: false,
+            hide_unreadable: false,
+        }
+    }
 }
 
 /// A failure to read or change users or shares.

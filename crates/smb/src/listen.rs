@@ -6,17 +6,17 @@ use crate::limits::{CONNECTIONS_MAX, EARLY_TIME, RESTORED_WITHIN, SIGN_EVERY, SI
 use crate::outbox::Outbox;
 use crate::records::restore;
 use crate::server::Server;
-use bytes::{Buf, BufMut};
+use bytes::BufMut;
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncReadExt, BufReader};
+use tokio::net::tcp::OwnedReadHalf;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 /// The most threads. A connection stays on one.
 const THREADS_MAX: usize = 8;
@@ -149,7 +149,7 @@ async fn serve(server: Arc<Server>, stream: TcpStream, address: SocketAddr) {
     let leaving = stranger.leaving();
     let reached = stream.local_addr().ok();
     let (reads, writes) = stream.into_split();
-    let (outbox, queue) = Outbox::new();
+    let (outbox, outgoing) = Outbox::new();
     let connection = Arc::new(Connection::new(server, address.to_string(), reached, outbox.clone()));
     connection.comes_from(stranger);
     let early = async {
@@ -168,7 +168,7 @@ async fn serve(server: Arc<Server>, stream: TcpStream, address: SocketAddr) {
                 tracing::info!(%address, %error, "an SMB connection ends");
             }
         }
-        sent = send_frames(writes, queue, &outbox) => drop(sent),
+        sent = outgoing.send_on(writes) => drop(sent),
         () = connection.ended() => {}
         why = early => tracing::info!(%address, why, "an SMB client is turned away"),
     }
@@ -201,21 +201,8 @@ async fn read_frames(connection: &Arc<Connection>, reads: OwnedReadHalf, outbox:
         }
         connection.receive(frame).map_err(|ends| io::Error::new(ErrorKind::InvalidData, ends))?;
         connection.speaks();
-        // Answers go out and others' connections have their turn.
+        // Others' connections have their turn.
         tokio::task::yield_now().await;
         outbox.has_room(connection.unsent_bytes_max()).await;
     }
-}
-
-async fn send_frames(
-    mut writes: OwnedWriteHalf,
-    mut queue: mpsc::UnboundedReceiver<Vec<u8>>,
-    outbox: &Outbox,
-) -> io::Result<()> {
-    while let Some(message) = queue.recv().await {
-        let length = (message.len() as u32).to_be_bytes();
-        writes.write_all_buf(&mut Buf::chain(&length[..], &message[..])).await?;
-        outbox.note_sent(message.len());
-    }
-    Ok(())
 }

@@ -12,7 +12,7 @@
 use crate::durable::Durable;
 use crate::handle::{Handle, HandleKind};
 use crate::server::Server;
-use crate::tree::{Tree, TreeKind};
+use crate::tree::{Tree, TreeKind, root_of};
 use crate::wire::NtStatus;
 use crate::wire::bodies::FileId;
 use data_dir::{DataError, read_file, remove_file, replace_file};
@@ -355,7 +355,7 @@ async fn restore_one(server: &Arc<Server>, record: PersistentOpen) -> Result<(),
     let share = server.accounts.shares().into_iter().find(|share| share.name == record.share);
     let share = share.filter(|share| share.continuous).ok_or(NotRestored::Share)?;
     let user = server.accounts.user(&record.user).ok_or(NotRestored::User)?;
-    let root = server.store.root(share.path.as_bytes(), share.read_only).await?;
+    let root = root_of(&share, &server.store).await?;
     let client = ClientGuid(record.client);
     // Breaks go to the client once it is back.
     server.client(client);

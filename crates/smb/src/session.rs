@@ -15,7 +15,7 @@ use objects::Granted;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// A session of a user who has logged on.
 pub(crate) struct Session {
@@ -34,6 +34,8 @@ pub(crate) struct Session {
     pub(crate) has_encrypted: AtomicBool,
     /// It has ended, perhaps from another connection.
     pub(crate) has_ended: AtomicBool,
+    /// Session.ExpirationTime, a FILETIME; `u64::MAX` is never.
+    expires: AtomicU64,
     /// The number of its connections. The session ends with the last.
     channels: Mutex<usize>,
     trees: Mutex<BTreeMap<u32, Arc<Tree>>>,
@@ -61,6 +63,7 @@ impl Session {
             address,
             has_encrypted: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
+            expires: AtomicU64::new(u64::MAX),
             channels: Mutex::new(1),
             trees: Mutex::default(),
             opens: Mutex::default(),
@@ -72,6 +75,17 @@ impl Session {
     /// none.
     pub(crate) fn cred(&self) -> Result<&Cred, NtStatus> {
         if self.is_anonymous.load(Relaxed) { Err(NtStatus::ACCESS_DENIED) } else { Ok(&self.cred) }
+    }
+
+    /// Notes until when the user's latest proof holds, a FILETIME; none: for ever.
+    pub(crate) fn holds_until(&self, expires: Option<u64>) {
+        self.expires.store(expires.unwrap_or(u64::MAX), Relaxed);
+    }
+
+    /// Returns whether Session.State is Expired at `now`, a FILETIME. The session lives on, and its
+    /// client can renew it.
+    pub(crate) fn has_expired(&self, now: u64) -> bool {
+        self.expires.load(Relaxed) < now
     }
 
     /// Adds a connection.

@@ -1,7 +1,7 @@
 //! A tree connect of a session (MS-SMB2 §3.3.1.9).
 
 use crate::accounts::Share;
-use objects::Root;
+use objects::{Root, Store, StoreError};
 
 /// A share that a session is connected to.
 pub(crate) struct Tree {
@@ -21,6 +21,12 @@ pub(crate) enum TreeKind {
         /// Its settings.
         share: Share,
     },
+}
+
+/// Finds the root of a share, with what the share's settings say of all that is opened below.
+pub(crate) async fn root_of(share: &Share, store: &Store) -> Result<Root, StoreError> {
+    let (read_only, hides_unreadable) = (share.read_only, share.hide_unreadable);
+    Ok(Root { read_only, hides_unreadable, ..store.root(share.path.as_bytes()).await? })
 }
 
 impl Tree {

@@ -7,6 +7,7 @@
 //! ```
 
 use crate::{MachineId, Version, Versions};
+use ident::ServerId;
 use lease::SessionId;
 use serde::{Deserialize, Serialize};
 
@@ -24,8 +25,10 @@ pub enum Purpose {
         /// Its public key (Ed25519).
         key: [u8; 32],
     },
-    /// The client's session: `ToServer` and `ToClient`.
+    /// The client's session at a server of the directory: `ToServer` and `ToClient`.
     Session {
+        /// That server.
+        server: ServerId,
         /// This start of the machine.
         start: Start,
         /// The session to go on with.
@@ -286,7 +289,8 @@ mod tests {
     #[test]
     fn both_sides_agree_on_a_version() {
         let start = Start { incarnation: 3, drawn: 5, before: vec![4], greeting: 6 };
-        let purpose = Purpose::Session { start, session: Some(SessionId(7)), receipt: None };
+        let (server, session) = (ServerId(2), Some(SessionId(7)));
+        let purpose = Purpose::Session { server, start, session, receipt: None };
         let read =
             |ours, theirs| read_greeting(ours, &greeting(theirs, &purpose)).map(|(version, _)| version);
         assert_eq!(read_greeting(KNOWN, &greeting(KNOWN, &purpose)), Ok((KNOWN.newest, purpose.clone())));

@@ -321,4 +321,6 @@ pub struct Space {
     /// Bytes that the hosts keep back and may lend to clients that replace content: the replaced
     /// content is free before long.
     pub lends: u64,
+    /// Bytes that the other servers of the directory may grant: all have the same disks.
+    pub elsewhere: u64,
 }

@@ -88,6 +88,9 @@ pub enum EnrolError {
     /// The directory that the invitation was for is gone.
     #[error("the directory that this invitation was for is gone: `leasehold invite` for another")]
     RootGone,
+    /// Another server was asked.
+    #[error("only the root server keeps the register of machines, and this is another")]
+    NotTheRoot,
 }
 
 /// Why a machine cannot be invited.
@@ -102,6 +105,9 @@ pub enum InviteError {
     /// Too many invitations are open.
     #[error("too many invitations are open: wait until some have expired")]
     TooMany,
+    /// Another server was asked.
+    #[error("only the root server keeps the register of machines, and this is another")]
+    NotTheRoot,
 }
 
 /// Why an invitation cannot be revoked.
@@ -113,6 +119,9 @@ pub enum RevokeError {
     /// A machine has joined by it.
     #[error("machine {} has joined by this invitation: leasehold expel {} puts it out", .0.0, .0.0)]
     Used(MachineId),
+    /// Another server was asked.
+    #[error("only the root server keeps the register of machines, and this is another")]
+    NotTheRoot,
 }
 
 /// Why a machine cannot be expelled.
@@ -124,6 +133,9 @@ pub enum ExpelError {
     /// It was expelled before.
     #[error("the machine has been expelled already")]
     Expelled,
+    /// Another server was asked.
+    #[error("only the root server keeps the register of machines, and this is another")]
+    NotTheRoot,
 }
 
 /// Why a machine gets no session.

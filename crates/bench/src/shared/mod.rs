@@ -7,6 +7,7 @@
 
 mod coded;
 mod copies;
+mod groups;
 mod handover;
 mod pace;
 mod private;
@@ -71,6 +72,7 @@ fn run_part(
         Section::Open => pair()?.opens(settings.time, tell),
         Section::Tree => pair()?.trees(settings.time, tell),
         Section::Servers => servers::run(base, settings, tell),
+        Section::Groups => groups::run(base, settings, tell),
         Section::Copies => copies::run(base, settings, tell),
         Section::Coded => coded::run(base, settings, tell),
     }

@@ -100,6 +100,12 @@ impl SharedRow {
         self.bar(format!("{most} times"), met)
     }
 
+    /// The figure must be at most this.
+    pub fn most_bar(self, most: f64) -> SharedRow {
+        let met = self.rate.is_some_and(|figure| figure <= most);
+        self.bar(format!("at most {most}"), met)
+    }
+
     /// The rate must be at least so many a second.
     pub fn rate_bar(self, least: f64, why: &str) -> SharedRow {
         let met = self.rate.is_some_and(|rate| rate >= least);

@@ -21,6 +21,8 @@ pub enum Section {
     Tree,
     /// Three servers instead of one.
     Servers,
+    /// Several servers of the directory on one machine.
+    Groups,
     /// Two copies of content instead of one.
     Copies,
     /// Content in fragments.
@@ -29,7 +31,7 @@ pub enum Section {
 
 impl Section {
     /// All parts, in the order in which they run.
-    pub const ALL: [Section; 10] = [
+    pub const ALL: [Section; 11] = [
         Section::Private,
         Section::Delayed,
         Section::Create,
@@ -38,6 +40,7 @@ impl Section {
         Section::Open,
         Section::Tree,
         Section::Servers,
+        Section::Groups,
         Section::Copies,
         Section::Coded,
     ];
@@ -53,6 +56,7 @@ impl Section {
             Section::Open => "open",
             Section::Tree => "tree",
             Section::Servers => "servers",
+            Section::Groups => "groups",
             Section::Copies => "copies",
             Section::Coded => "coded",
         }

@@ -50,15 +50,8 @@ impl Ours {
     /// Starts a machine again, with a share of all it has.
     pub(super) fn serve(mut target: Target) -> io::Result<Ours> {
         let user = User::new(USER, Some(PASSWORD), 0, 0, Vec::new());
-        let share = Share {
-            name: SHARE.into(),
-            path: "/".into(),
-            read_only: false,
-            encrypt: false,
-            continuous: false,
-        };
         add_user(target.data(), user).map_err(io::Error::other)?;
-        add_share(target.data(), share).map_err(io::Error::other)?;
+        add_share(target.data(), Share::new(SHARE, "/")).map_err(io::Error::other)?;
         let address = target.serve_smb()?;
         Ok(Ours { target, address })
     }

@@ -13,9 +13,7 @@ fn served(what: impl FnOnce(std::net::SocketAddr)) {
     let dir = tempfile::tempdir().unwrap();
     let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
     add_user(dir.path(), User::new(USER, Some(PASSWORD), 0, 0, Vec::new())).unwrap();
-    let share =
-        Share { name: SHARE.into(), path: "/".into(), read_only: false, encrypt: false, continuous: false };
-    add_share(dir.path(), share).unwrap();
+    add_share(dir.path(), Share::new(SHARE, "/")).unwrap();
     let ntlm = Mechanisms::default();
     let server = Server::new(machine.store().clone(), dir.path().to_path_buf(), "box", ntlm).unwrap();
     let listening = Listening::start(server, ([127, 0, 0, 1], 0).into()).unwrap();

@@ -151,8 +151,9 @@ impl Client {
         if is_old && waiting.asked_allowance.is_none() {
             return Err(Stop::Need(Need::Space));
         }
-        let free = server.space.free + server.allowance.bytes;
-        Ok(Reply::Space { total: server.space.total, free, files: server.space.files })
+        let free = server.space.free + server.space.elsewhere + server.allowance.bytes;
+        let files = self.servers.iter().map(|(_, server)| server.space.files).sum();
+        Ok(Reply::Space { total: server.space.total, free, files })
     }
 }
 
@@ -186,7 +187,7 @@ mod tests {
 
     /// The server grants that much more.
     fn allows(client: &mut Client, bytes: u64, out: &mut Vec<Output>) {
-        let space = Space { total: 1 << 30, free: 0, files: 0, lends: 0 };
+        let space = Space { total: 1 << 30, free: 0, files: 0, lends: 0, elsewhere: 0 };
         client.handle(
             at(11),
             Input::Message(ServerId::ROOT, ToClient::Allowance { bytes, files: 0, space }),
@@ -347,7 +348,7 @@ mod tests {
                 out.clear();
                 now += answers_ms;
                 assert!(now < 2 * FREED_PATIENCE_MS + BUSY_MS, "it hangs");
-                let space = Space { total: 1 << 30, free: 0, files: 0, lends: 0 };
+                let space = Space { total: 1 << 30, free: 0, files: 0, lends: 0, elsewhere: 0 };
                 let bytes = if room_at.is_some_and(|at| now > at) { 16 << 10 } else { 0 };
                 let allowed = ToClient::Allowance { bytes, files: 0, space };
                 for message in [ToClient::Renewed { space }, allowed] {
@@ -408,7 +409,7 @@ mod tests {
                 now += FREED_PATIENCE_MS / 40;
                 assert!(now < 2 * FREED_PATIENCE_MS, "it hangs");
                 client.handle(at(now), Input::Tick, &mut out);
-                let space = Space { total: 1 << 30, free: 0, files: 0, lends: 0 };
+                let space = Space { total: 1 << 30, free: 0, files: 0, lends: 0, elsewhere: 0 };
                 let bytes = if freed && now > 1000 { 16 << 10 } else { 0 };
                 if asks(&std::mem::take(&mut out)) {
                     client.handle(

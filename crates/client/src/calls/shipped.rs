@@ -88,8 +88,11 @@ impl Client {
         // Trap: a program that makes, moves or removes a name holds the directory's lock in the
         // kernel until the answer. Meanwhile no cached item of that directory can be invalidated.
         // So all of them are revoked before. If every name is held to write, the operation waits
-        // for no other client.
-        if !names(operation).into_iter().flatten().all(|name| written(&name)) {
+        // for no other client. But several servers take back all that it needs, from this client
+        // as well.
+        let is_done_here =
+            !self.is_joint(operation) && names(operation).into_iter().flatten().all(|name| written(&name));
+        if !is_done_here {
             for (dir, _) in names(operation).into_iter().flatten() {
                 let entries = Invalidation::Entries(dir.clone());
                 if !what.contains(&entries) {
@@ -110,6 +113,12 @@ impl Client {
             }
         }
         what
+    }
+
+    /// Whether several servers manage the files of an operation, as far as is known here.
+    fn is_joint(&self, operation: &Operation) -> bool {
+        let leader = self.leader_of(operation);
+        !self.servers.is_one() && self.changes(operation).any(|file| self.server_of(&file) != leader)
     }
 
     /// Whether the server is doing an operation that changes the field of this lease.

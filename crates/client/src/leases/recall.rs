@@ -59,10 +59,10 @@ impl Client {
     pub(crate) fn revoke_recalled(&mut self, now: Now, out: &mut Vec<Output>) {
         let (mut ready, mut dropping, mut handles) = (Vec::new(), Vec::new(), Vec::new());
         let (mut what, mut offered) = (Vec::new(), Vec::new());
-        for mut underway in std::mem::take(&mut self.revocations.publishing) {
+        for mut underway in self.revocations.take_publishing() {
             let Released { file, field, .. } = &underway.released;
             if *field == Field::Content && self.publish_before(now, file, out).is_err() {
-                self.revocations.publishing.push(underway);
+                self.revocations.publish(underway);
             } else if let Some(invalidation) = self.below(&underway.released) {
                 if underway.is_recalled() { &mut what } else { &mut offered }.push(invalidation);
                 underway.rounds = underway.rounds.saturating_add(1);
@@ -80,7 +80,7 @@ impl Client {
             // Several fields of one file go with its attributes.
             offered.dedup();
             out.push(Output::Revoke { number, what, offered });
-            self.revocations.dropping.insert(number, dropping);
+            self.revocations.drop_at(number, dropping);
         }
         self.release_ready(now, ready, out);
         self.finish_flushes(now, out);
@@ -101,13 +101,13 @@ impl Client {
         }
         self.ship_revoked(number, out);
         let mut ready = Vec::new();
-        for underway in self.revocations.dropping.remove(&number).unwrap_or_default() {
+        for underway in self.revocations.take_dropped(number) {
             let Released { file, field, .. } = &underway.released;
             let is_dirty = *field == Field::Content && self.is_content_dirty(file);
             if !underway.is_recalled() && (is_dirty || kept.contains(file)) {
                 continue;
             }
-            if is_dirty { &mut self.revocations.publishing } else { &mut ready }.push(underway);
+            if is_dirty { self.revocations.publish(underway) } else { ready.push(underway) }
         }
         self.release_ready(now, ready, out);
         self.revoke_recalled(now, out);

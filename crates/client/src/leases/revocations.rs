@@ -3,7 +3,8 @@
 use crate::server::ServerId;
 use ident::FileId;
 use lease::{Field, Released};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 /// How often content that was written while its pages were dropped is published and dropped again.
 /// After that writers have to wait.
@@ -30,11 +31,25 @@ pub(crate) struct ReleaseUnderway {
     pub server: ServerId,
     /// How often front doors have dropped their pages for it.
     pub rounds: u8,
+    stage: ReleaseStage,
+}
+
+/// How far a release is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReleaseStage {
+    /// It waits for content to be published.
+    Publishing,
+    /// It waits for front doors to revoke it: the number of the revocation.
+    Dropping(u64),
 }
 
 impl ReleaseUnderway {
     pub(super) fn is_recalled(&self) -> bool {
         self.cause == Cause::Recalled
+    }
+
+    fn lease(&self) -> (FileId, Field) {
+        (self.released.file.clone(), self.released.field.clone())
     }
 }
 
@@ -49,13 +64,16 @@ pub(crate) struct Flushing {
     pub write_through: bool,
 }
 
-/// Leases on their way back to the server.
+/// Leases on their way back to the server. A region that is handed over takes back those of a
+/// hundred thousand files at once: no step looks at all of them.
 #[derive(Debug, Default)]
 pub(crate) struct Revocations {
-    /// Leases that wait for content to be published.
-    pub(super) publishing: Vec<ReleaseUnderway>,
-    /// Leases that wait for front doors to revoke them, by the number of the revocation.
-    pub(super) dropping: BTreeMap<u64, Vec<ReleaseUnderway>>,
+    /// By lease: each is released once.
+    underway: BTreeMap<(FileId, Field), ReleaseUnderway>,
+    /// The leases that wait for content to be published, as they came. Some may be further.
+    publishing: Vec<(FileId, Field)>,
+    /// The leases that wait for a revocation. Some may be recalled anew, and wait for another one.
+    dropping: BTreeMap<u64, Vec<(FileId, Field)>>,
     /// Reports that wait for a revocation.
     pub(super) reporting: BTreeMap<u64, Flushing>,
     /// Requests that wait for a revocation: their numbers.
@@ -65,8 +83,9 @@ pub(crate) struct Revocations {
 }
 
 impl Revocations {
+    #[cfg(test)]
     pub(super) fn all(&self) -> impl Iterator<Item = &ReleaseUnderway> {
-        self.publishing.iter().chain(self.dropping.values().flatten())
+        self.underway.values()
     }
 
     /// Whether writers of `file` have to wait until its content is released. Otherwise no other
@@ -75,74 +94,113 @@ impl Revocations {
     /// Writers go on while the pages are being dropped for the first times: a write holds its pages
     /// locked until it is answered.
     pub(crate) fn holds_up_writes(&self, file: &FileId) -> bool {
-        let of_file = |y: &&ReleaseUnderway| {
-            y.is_recalled() && y.released.field == Field::Content && y.released.file == *file
-        };
-        self.publishing.iter().any(|y| of_file(&y))
-            || self.dropping.values().flatten().filter(of_file).any(|y| y.rounds > ROUNDS_MAX)
+        if self.underway.is_empty() {
+            return false;
+        }
+        let of_content = self.underway.get(&(file.clone(), Field::Content));
+        of_content.is_some_and(|underway| {
+            let waits = underway.stage == ReleaseStage::Publishing || underway.rounds > ROUNDS_MAX;
+            underway.is_recalled() && waits
+        })
     }
 
     /// Takes recalls. A recall replaces an earlier one of the same lease that kept something else.
     /// Over a new connection the server repeats unanswered recalls, and a repetition changes
     /// nothing.
-    pub(crate) fn recall(&mut self, server: ServerId, mut due: Vec<Released>) {
-        let told: BTreeSet<&Released> =
-            self.all().filter(|y| y.is_recalled()).map(|underway| &underway.released).collect();
-        due.retain(|released| !told.contains(released));
-        let leases: BTreeSet<(&FileId, &Field)> = due.iter().map(lease).collect();
-        self.retain(|before| !leases.contains(&lease(&before.released)));
-        self.begin(server, due, Cause::Recalled);
+    pub(crate) fn recall(&mut self, server: ServerId, due: Vec<Released>) {
+        for released in due {
+            let before = self.underway.get(&(released.file.clone(), released.field.clone()));
+            if before.is_none_or(|it| !it.is_recalled() || it.released != released) {
+                self.begin(server, released, Cause::Recalled);
+            }
+        }
     }
 
     /// Adds releases that the client does not owe.
     pub(super) fn offer(&mut self, server: ServerId, mut due: Vec<Released>, cause: Cause) {
-        let leases: BTreeSet<(&FileId, &Field)> = self.all().map(|y| lease(&y.released)).collect();
-        due.retain(|released| !leases.contains(&lease(released)));
-        due.sort_by(|one, other| lease(one).cmp(&lease(other)));
-        due.dedup_by(|one, other| lease(one) == lease(other));
-        self.begin(server, due, cause);
+        due.sort();
+        for released in due {
+            if !self.underway.contains_key(&(released.file.clone(), released.field.clone())) {
+                self.begin(server, released, cause);
+            }
+        }
     }
 
-    pub(super) fn begin(&mut self, server: ServerId, due: Vec<Released>, cause: Cause) {
-        let underway = |released| ReleaseUnderway { released, cause, server, rounds: 0 };
-        self.publishing.extend(due.into_iter().map(underway));
+    fn begin(&mut self, server: ServerId, released: Released, cause: Cause) {
+        let underway =
+            ReleaseUnderway { released, cause, server, rounds: 0, stage: ReleaseStage::Publishing };
+        self.publish(underway);
+    }
+
+    /// Has a release wait for content to be published, at first or once more.
+    pub(super) fn publish(&mut self, underway: ReleaseUnderway) {
+        self.publishing.push(underway.lease());
+        let underway = ReleaseUnderway { stage: ReleaseStage::Publishing, ..underway };
+        self.underway.insert(underway.lease(), underway);
+    }
+
+    /// Has releases wait for the revocation `number`.
+    pub(super) fn drop_at(&mut self, number: u64, dropping: Vec<ReleaseUnderway>) {
+        let leases = dropping.iter().map(ReleaseUnderway::lease).collect();
+        self.dropping.insert(number, leases);
+        for underway in dropping {
+            let underway = ReleaseUnderway { stage: ReleaseStage::Dropping(number), ..underway };
+            self.underway.insert(underway.lease(), underway);
+        }
+    }
+
+    /// Takes out those that wait for content to be published, as they came.
+    pub(super) fn take_publishing(&mut self) -> Vec<ReleaseUnderway> {
+        let leases = std::mem::take(&mut self.publishing);
+        self.take(leases, ReleaseStage::Publishing)
+    }
+
+    /// Takes out those that wait for the revocation `number`.
+    pub(super) fn take_dropped(&mut self, number: u64) -> Vec<ReleaseUnderway> {
+        let leases = self.dropping.remove(&number).unwrap_or_default();
+        self.take(leases, ReleaseStage::Dropping(number))
+    }
+
+    fn take(&mut self, leases: Vec<(FileId, Field)>, stage: ReleaseStage) -> Vec<ReleaseUnderway> {
+        let taken = leases.into_iter().filter_map(|lease| match self.underway.entry(lease) {
+            Entry::Occupied(underway) if underway.get().stage == stage => Some(underway.remove()),
+            _ => None,
+        });
+        taken.collect()
     }
 
     /// Drops the pending releases that `released` covers, which this client released unasked. The
     /// server takes these for the answers to its recalls, and expects no other. Returns whether any
     /// of them was recalled.
     pub(crate) fn released(&mut self, released: &[Released]) -> bool {
-        let recalled = |revocations: &Revocations| revocations.all().filter(|y| y.is_recalled()).count();
-        let before = recalled(self);
-        if self.all().next().is_some() {
-            self.retain(|due| !released.iter().any(|released| answers(released, &due.released)));
+        let mut any_recalled = false;
+        if self.underway.is_empty() {
+            return false;
         }
-        recalled(self) < before
+        for released in released {
+            if let Entry::Occupied(due) = self.underway.entry((released.file.clone(), released.field.clone()))
+                && answers(released, &due.get().released)
+            {
+                any_recalled |= due.remove().is_recalled();
+            }
+        }
+        any_recalled
     }
 
     /// Forgets what was to be released or reported to a server whose session is over, and the
     /// requests of that session. The client may know nothing of a file any more whose lease was
     /// recalled.
     pub(crate) fn forget(&mut self, server: ServerId, asked: impl Fn(u64) -> bool) {
-        self.retain(|y| y.server != server);
+        self.underway.retain(|_, underway| underway.server != server);
         self.reporting.retain(|_, flushing| flushing.server != server);
         self.flushing.retain(|flushing| flushing.server != server);
         self.shipping.retain(|_, number| !asked(*number));
     }
-
-    fn retain(&mut self, keep: impl Fn(&ReleaseUnderway) -> bool) {
-        self.publishing.retain(&keep);
-        self.dropping.values_mut().for_each(|dropping| dropping.retain(&keep));
-    }
-}
-
-fn lease(released: &Released) -> (&FileId, &Field) {
-    (&released.file, &released.field)
 }
 
 /// Whether a release answers a recall. It is of the same lease, and keeps no more than the recall
 /// allows.
 pub(crate) fn answers(released: &Released, recalled: &Released) -> bool {
-    lease(released) == lease(recalled)
+    (&released.file, &released.field) == (&recalled.file, &recalled.field)
         && released.keep.and_then(|kind| kind.within(recalled.keep)) == released.keep
 }

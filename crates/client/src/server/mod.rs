@@ -317,10 +317,10 @@ impl ServerSession {
 mod tests {
     use super::*;
     use crate::tests::{at, empty, opened};
-    use crate::{Call, Client, Input, Outcome, Settings, call};
+    use crate::{Call, Client, Input, Invalidation, Outcome, Settings, call};
     use lease::{Field, Label, Released};
-    use namespace::{Cred, FileKind, FileSpec};
-    use wire::{LogEntry, ToClient};
+    use namespace::{Cred, FileKind, FileSpec, RenameMode};
+    use wire::{AskMode, LogEntry, ToClient};
 
     /// A client that holds two empty directories. A second server manages the second of them.
     fn two_servers() -> (Client, [(ServerId, FileId); 2]) {
@@ -370,6 +370,49 @@ mod tests {
         let applied = ToClient::Applied { up_to: 1, rejected: Vec::new(), forgotten: 0 };
         client.handle(at(3), Input::Message(ServerId::ROOT, applied), &mut Vec::new());
         assert_eq!(logged(&client), [0, 1]);
+    }
+
+    /// Each server takes the names back from this client, too. Meanwhile the program that renames
+    /// keeps the directories locked in the kernel.
+    #[test]
+    fn names_go_from_the_kernel_before_several_servers_are_asked() {
+        let (mut client, dirs) = two_servers();
+        let [(_, from_dir), (_, to_dir)] = dirs;
+        let label = |name: &[u8]| Label::new(name).unwrap();
+        let spec = FileSpec::new(FileKind::Regular, 0o644, 0);
+        let create = call::Create { dir: from_dir.clone(), label: label(b"x"), spec, open: None };
+        let created = client.call(at(2), &Cred::default(), Call::Create(create), &mut Vec::new());
+        assert!(matches!(created, Outcome::Done(Ok(_))), "{created:?}");
+        let rename = |to_dir: &FileId| {
+            Call::Rename(call::Rename {
+                from_dir: from_dir.clone(),
+                from: label(b"x"),
+                source: None,
+                to_dir: to_dir.clone(),
+                to: label(b"y"),
+                mode: RenameMode::Replace,
+                replaced: None,
+                whiteout: false,
+            })
+        };
+        let mut out = Vec::new();
+        let called = client.call(at(3), &Cred::default(), rename(&to_dir), &mut out);
+        assert!(matches!(called, Outcome::Waiting(_)), "{called:?}");
+        let entries = [&from_dir, &to_dir].map(|dir| Invalidation::Entries(dir.clone()));
+        let applied = ToClient::Applied { up_to: 1, rejected: Vec::new(), forgotten: 0 };
+        client.handle(at(4), Input::Message(ServerId::ROOT, applied), &mut out);
+        let revoked = out.iter().find_map(|output| match output {
+            Output::Revoke { number, what, .. } => Some((*number, what.clone())),
+            _ => None,
+        });
+        let Some((number, what)) = revoked else { panic!("{out:?}") };
+        assert!(entries.iter().all(|entries| what.contains(entries)), "{what:?}");
+        let asks =
+            |output: &Output| matches!(output, Output::Send(_, ToServer::Ask { mode: AskMode::Ship, .. }));
+        assert!(!out.iter().any(asks), "{out:?}");
+        out.clear();
+        client.handle(at(5), Input::Revoked { number, kept: Default::default() }, &mut out);
+        assert!(out.iter().any(asks), "{out:?}");
     }
 
     /// The call goes on at the other server. The file is not gone.

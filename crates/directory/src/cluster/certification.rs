@@ -47,7 +47,7 @@ impl Transaction<'_> {
         }
         row.known.holds = before.holds.max(known.holds);
         if row.known != before {
-            self.files.set_machine(machine, Some(&row));
+            self.change_machine(machine, Some(row));
             self.forget_authorities();
         }
     }

@@ -11,7 +11,7 @@ use crate::rows::files::Files;
 use crate::rows::keys::Table;
 use crate::rows::machines::{Invitation, MachineCredential, MachineRow, Used, is_machine_name};
 use crate::transaction::Transaction;
-use lease::{SessionId, Time};
+use lease::Time;
 use wire::{EnrolError, ExpelError, FOUNDER, InviteError, MachineId, RevokeError, Rights};
 
 /// The name of the expelled row that stands for all machines that may have joined after a backup
@@ -145,9 +145,8 @@ impl Transaction<'_> {
         }
         let (since, expelled) = (self.now, Some(self.now));
         let (name, rights, known) = (RESTORED_NAME.to_owned(), Rights::FULL, MachineCredential::default());
-        let nobody = MachineRow { name, rights, since, expelled, known };
-        self.files.set_machine(highest, Some(&nobody));
-        self.state.cluster.enrolment.machines += 1;
+        let nobody = MachineRow { name, rights, since, expelled, known, started: 0, changed: 0 };
+        self.change_machine(highest, Some(nobody));
     }
 
     /// Enrols a machine.
@@ -165,15 +164,15 @@ impl Transaction<'_> {
     ) -> Result<(MachineId, Rights), EnrolError> {
         let Enrolling { invitation, before, highest } = self.files.enrolling(token, &name, &key, at)?;
         let rights = invitation.rights.clone();
-        let (number, since) = before.unwrap_or_else(|| {
-            self.state.cluster.enrolment.machines += 1;
-            // The highest number is never forgotten, so none is given twice.
-            (MachineId(highest.0.saturating_add(1)), self.now)
-        });
-        let holds = self.files.machine(number).map_or(0, |before| before.known.holds);
+        // The highest number is never forgotten, so none is given twice.
+        let (number, since) = before.unwrap_or((MachineId(highest.0.saturating_add(1)), self.now));
+        let before = self.files.machine(number);
+        let (holds, started) = before.map_or((0, 0), |before| (before.known.holds, before.started));
         let known = MachineCredential { key: Some(key), certified: self.files.latest_authority(), holds };
-        let machine = MachineRow { name, rights: rights.clone(), since, expelled: None, known };
-        self.files.set_machine(number, Some(&machine));
+        let rights_of = rights.clone();
+        let machine =
+            MachineRow { name, rights: rights_of, since, expelled: None, known, started, changed: 0 };
+        self.change_machine(number, Some(machine));
         let used = Some(Used { machine: number, key });
         let used = wire::encode(&Invitation { used, ..invitation });
         self.files.set_row(Table::Invitation, token, Some(used));
@@ -185,9 +184,7 @@ impl Transaction<'_> {
         let result = self.expelled(machine);
         self.out.push(Output::Expelled { machine, result });
         if result.is_ok() {
-            let its: Vec<SessionId> =
-                self.state.server.sessions.of_machine(machine).map(|(id, _)| id).collect();
-            its.into_iter().for_each(|session| self.fence(session, None));
+            self.end_sessions_of(machine);
         }
     }
 
@@ -196,7 +193,7 @@ impl Transaction<'_> {
         if row.expelled.is_some() {
             return Err(ExpelError::Expelled);
         }
-        self.files.set_machine(machine, Some(&MachineRow { expelled: Some(self.now), ..row }));
+        self.change_machine(machine, Some(MachineRow { expelled: Some(self.now), ..row }));
         self.speaks_no_more(machine);
         self.forget_expelled();
         self.forget_authorities();
@@ -212,8 +209,7 @@ impl Transaction<'_> {
         expelled.sort();
         let too_many = expelled.len().saturating_sub(EXPELLED_MAX);
         for (_, machine) in expelled.into_iter().take(too_many).filter(|(_, it)| Some(*it) != highest) {
-            self.files.set_machine(machine, None);
-            self.state.cluster.enrolment.machines -= 1;
+            self.change_machine(machine, None);
         }
     }
 }

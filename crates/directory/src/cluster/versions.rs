@@ -7,6 +7,9 @@
 //! Once every machine of the cluster has spoken a version, that version is the *oldest*. Then the
 //! last version has no session left, and no machine comes back to it. A program need not know it
 //! any more, and the version can be raised again. So no more than two are ever in use.
+//!
+//! Not every machine comes to every server, so a server other than the root drops the last version
+//! once the root server has, and no session here speaks it.
 
 use crate::cluster::in_use::InUse;
 use crate::io::Output;
@@ -19,15 +22,19 @@ use wire::{FOUNDER, MachineId, Refusal, Version};
 impl DirectoryState {
     /// The version that a session speaks.
     pub fn spoken_in(&self, session: SessionId) -> Version {
-        let InUse { version, oldest, machines } = &self.cluster.in_use;
+        let InUse { version, oldest, machines, .. } = &self.cluster.in_use;
         let machine = self.server.sessions.all.get(&session).map(|known| known.machine);
         machine.and_then(|machine| machines.get(&machine)).unwrap_or(oldest).min(version).to_owned()
     }
 
-    /// Whether a machine not heard of since the raise may come back and speak an older version. The
-    /// founder's number is never given up, whatever became of the machine.
+    /// Whether a machine may still speak an older version than the cluster's, or come back with it.
+    /// The founder's number is never given up, whatever became of the machine.
     fn may_speak_older(&self, machine: MachineId) -> bool {
-        machine != FOUNDER || self.server.sessions.of_machine(machine).next().is_some()
+        let in_use = &self.cluster.in_use;
+        let spoke = in_use.machines.get(&machine);
+        let has_session = || self.server.sessions.of_machine(machine).next().is_some();
+        let comes_back = || in_use.oldest_at_root < in_use.version && (spoke.is_some() || machine != FOUNDER);
+        spoke.is_none_or(|spoke| *spoke < in_use.version) && (comes_back() || has_session())
     }
 }
 
@@ -35,18 +42,21 @@ impl Transaction<'_> {
     /// Raises the version, unless it was raised meanwhile, or some machines still speak the last
     /// one.
     pub fn raise(&mut self, to: Version) {
+        self.drop_last_version();
         let in_use = &mut self.state.cluster.in_use;
         if to != in_use.version.next() || in_use.are_two() {
             return;
         }
         in_use.version = to;
+        self.count_change();
         self.out.push(Output::Raised { version: to });
         self.drop_last_version();
     }
 
     /// Whether a session may speak `version`.
     pub fn may_speak(&self, version: Version) -> Result<(), Refusal> {
-        let oldest = self.state.cluster.in_use.oldest;
+        let InUse { oldest, oldest_at_root, .. } = self.state.cluster.in_use;
+        let oldest = oldest.max(oldest_at_root);
         if version < oldest { Err(Refusal::TooOld { speaks: version, oldest }) } else { Ok(()) }
     }
 
@@ -66,23 +76,20 @@ impl Transaction<'_> {
     }
 
     /// Drops the last version if no machine may speak it any more.
-    fn drop_last_version(&mut self) {
-        if older(self.state, &self.files).is_empty() {
-            self.state.cluster.in_use = InUse::of(self.state.cluster.in_use.version);
+    pub fn drop_last_version(&mut self) {
+        if self.state.cluster.in_use.are_two() && older(self.state, &self.files).is_empty() {
+            self.state.cluster.in_use.drop_last();
+            self.count_change();
         }
     }
 }
 
 /// The machines that may still speak an older version than the cluster's.
 pub(crate) fn older(state: &DirectoryState, files: &Files<'_>) -> Vec<(MachineId, String)> {
-    let in_use = &state.cluster.in_use;
-    if !in_use.are_two() {
+    if !state.cluster.in_use.are_two() {
         return Vec::new();
     }
     let belong = files.machines().into_iter().filter(|(_, row)| row.expelled.is_none());
-    let may = |machine: MachineId| match in_use.machines.get(&machine) {
-        Some(speaks) => *speaks < in_use.version,
-        None => state.may_speak_older(machine),
-    };
-    belong.filter(|(machine, _)| may(*machine)).map(|(machine, row)| (machine, row.name)).collect()
+    let older = belong.filter(|(machine, _)| state.may_speak_older(*machine));
+    older.map(|(machine, row)| (machine, row.name)).collect()
 }

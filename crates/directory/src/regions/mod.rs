@@ -5,6 +5,7 @@
 //! own. At no time do two servers manage one file. None does only between two entries: `HandOver`
 //! at the region's server, and `TakeOver` at the next one (`source`, `target`).
 
+pub(crate) mod report;
 mod source;
 mod target;
 
@@ -35,8 +36,9 @@ pub(crate) struct Away {
     pub epoch: u64,
     /// The files that the other server has yet to confirm.
     pub unconfirmed: Option<u64>,
-    /// Whether rows of the region are left here, to be deleted.
-    pub has_rows: bool,
+    /// The key from which on rows of the region are left here, to be deleted; none if there are
+    /// none.
+    pub left: Option<Vec<u8>>,
 }
 
 /// How far the region's server is with handing it over.
@@ -137,7 +139,7 @@ impl Regions {
         self.all.values().any(|standing| match standing {
             Standing::Owned { .. } => false,
             Standing::Leaving { .. } | Standing::Coming { .. } => true,
-            Standing::Away(away) => away.unconfirmed.is_some() || away.has_rows,
+            Standing::Away(away) => away.unconfirmed.is_some() || away.left.is_some(),
         })
     }
 
@@ -204,6 +206,6 @@ impl Regions {
 impl Away {
     /// Another server's region, of which nothing was ever here.
     fn at(to: ServerId) -> Away {
-        Away { to, epoch: 0, unconfirmed: None, has_rows: false }
+        Away { to, epoch: 0, unconfirmed: None, left: None }
     }
 }

@@ -228,7 +228,7 @@ impl Transaction<'_> {
         }
         is_idle &= !self.recall_paths_over(|dir| region.is_prefix_of(dir));
         for file in files {
-            match self.recall_file(&file, since) {
+            match self.recall_file(&file) {
                 Hold::Nothing => {}
                 Hold::Leases => is_idle = false,
                 Hold::Use => return self.keep(region, DelegateError::InUse),
@@ -253,8 +253,9 @@ impl Transaction<'_> {
         self.files.regions.all.insert(region.clone(), leaving);
     }
 
-    /// Recalls what is held of the file, as of the region since this time.
-    fn recall_file(&mut self, file: &FileId, since: Time) -> Hold {
+    /// Recalls what is held of the file. A pass over a large region takes longer than a session may
+    /// be silent, so each file counts from when it was asked for.
+    fn recall_file(&mut self, file: &FileId) -> Hold {
         // A dead file has rows, and no record. The rows go soon.
         let Some(record) = self.files.record(file) else { return Hold::Leases };
         let of = |(session, held): (_, &lease::Held)| {
@@ -262,8 +263,11 @@ impl Transaction<'_> {
             held.iter().map(move |(field, _)| released(field)).collect::<Vec<_>>()
         };
         self.recall(record.holdings.iter().flat_map(of).collect());
+        let recalls = &self.state.region.pending.queue.recalls;
         let is_silent = |session: SessionId| {
             let known = self.state.server.sessions.all.get(&session);
+            let asked = recalls.unanswered_of(file).filter(|(of, ..)| *of == session).map(|(.., at)| at);
+            let since = asked.min().unwrap_or(self.now);
             known.is_none_or(|known| self.now.ms_since(since.max(known.worked)) > SILENT_MS_MAX)
         };
         let is_lent = record.holdings.iter().any(|(session, _)| joint_of(session).is_some());
@@ -313,7 +317,8 @@ impl Transaction<'_> {
     /// Gives up all authority over the region. From this entry on another server may decide about
     /// its files, and this one does not.
     fn hand_over(&mut self, region: &FileId, to: ServerId, epoch: u64, files: u64) {
-        let away = Away { to, epoch, unconfirmed: Some(files), has_rows: true };
+        let left = Some(region.as_bytes().to_vec());
+        let away = Away { to, epoch, unconfirmed: Some(files), left };
         self.files.regions.all.insert(region.clone(), Standing::Away(away));
         self.state.region.files -= files;
         self.say(to, region, epoch, HandOverStep::TakeOver { files });
@@ -332,16 +337,13 @@ impl Transaction<'_> {
     }
 
     /// Deletes some rows of a region that is elsewhere. Its share rows go with the extents that
-    /// name them.
+    /// name them. No step looks at what an earlier one has deleted.
     fn delete_rows(&mut self, region: &FileId, away: Away) {
-        if !away.has_rows {
-            return;
-        }
-        let page = self.files.page_of_region(region, region.as_bytes());
+        let Some(from) = &away.left else { return };
+        let page = self.files.page_of_region(region, from);
         page.rows.iter().for_each(|(key, _)| self.files.set(key, None));
-        let has_rows = page.next.is_some();
-        self.again |= has_rows;
-        let away = Standing::Away(Away { has_rows, ..away });
+        self.again |= page.next.is_some();
+        let away = Standing::Away(Away { left: page.next, ..away });
         self.files.regions.all.insert(region.clone(), away);
     }
 }

@@ -19,7 +19,7 @@ enum Welcome {
 impl Regions {
     fn welcome(&self, from: ServerId, region: &FileId, epoch: u64) -> Welcome {
         let is_related = |other: &FileId| other.is_prefix_of(region) || region.is_prefix_of(other);
-        let has_rows = |standing: &Standing| matches!(standing, Standing::Away(away) if away.has_rows);
+        let has_rows = |standing: &Standing| matches!(standing, Standing::Away(away) if away.left.is_some());
         if self.all.iter().any(|(other, standing)| is_related(other) && has_rows(standing)) {
             return Welcome::Ignore;
         }
@@ -111,7 +111,7 @@ impl Transaction<'_> {
             return;
         }
         // The region is its server's, as before, and in the epoch that was offered.
-        let away = Away { epoch, has_rows: true, ..Away::at(from) };
+        let away = Away { epoch, left: Some(region.as_bytes().to_vec()), ..Away::at(from) };
         self.files.regions.all.insert(region.clone(), Standing::Away(away));
         self.again = true;
     }

@@ -19,6 +19,10 @@ pub const RECALL_MS_MAX: u64 = 5 * 60_000;
 const SILENT_AGAIN_MS_MAX: u64 = 5_000;
 /// [`RECALL_MS_MAX`] for a machine that was fenced for it before, ms.
 const RECALL_AGAIN_MS_MAX: u64 = 30_000;
+/// Files with unanswered recalls that are many.
+const RECALLS_MANY: usize = 1024;
+/// The time between two looks at many of them, ms.
+const LOOK_MS: u64 = 200;
 /// The time for which such a fence is remembered, ms.
 const FORGIVEN_MS: u64 = 60 * 60_000;
 
@@ -46,6 +50,26 @@ impl DirectoryState {
 }
 
 impl Transaction<'_> {
+    /// Whether it is time to look for sessions whose time to answer is up. The look goes through
+    /// all unanswered recalls. If these are many, it is made only now and then: a region that is
+    /// handed over takes back a hundred thousand leases, in as many steps as its rows need.
+    pub fn may_look_for_the_late(&mut self) -> bool {
+        let are_many = self.state.region.pending.queue.recalls.files() > RECALLS_MANY;
+        let looked = &mut self.state.server.looked;
+        if are_many && self.now.ms_since(*looked) < LOOK_MS {
+            return false;
+        }
+        *looked = self.now;
+        true
+    }
+
+    /// Fences the sessions that requests wait for and that were not heard of for their term.
+    pub fn fence_the_lapsed(&mut self) {
+        let awaited = self.state.region.pending.awaited().into_iter();
+        let lapsed: Vec<SessionId> = awaited.filter(|session| self.is_lapsed(*session)).collect();
+        lapsed.into_iter().for_each(|session| self.fence(session, None));
+    }
+
     /// Fences the sessions whose time is up.
     pub fn fence_the_deaf(&mut self) {
         for session in self.state.overdue(self.now) {

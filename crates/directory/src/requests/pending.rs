@@ -148,7 +148,7 @@ impl PendingRequests {
 
     /// Sessions that requests wait for.
     pub fn awaited(&self) -> BTreeSet<SessionId> {
-        let recalled = self.queue.recalls.unanswered().map(|(session, _)| session);
+        let recalled = self.queue.recalls.owed().map(|(session, _)| session);
         recalled.chain(self.queue.flushes.unanswered().map(|(session, ..)| session)).collect()
     }
 

@@ -7,7 +7,9 @@ use crate::rows::extents::ShareRow;
 use crate::rows::files::extent_from_row;
 use crate::rows::keys::{self, RowOf, Table, Tag};
 use crate::rows::machines;
+use crate::rows::placement;
 use crate::rows::record::{Record, entry_from_bytes};
+use crate::rows::servers;
 use crate::state::DirectoryState;
 use crate::{Corrupt, Store};
 use ident::{FileId, ServerId};
@@ -171,6 +173,17 @@ pub enum Violation {
     },
 }
 
+/// An edge of the tree between files of two servers, as one of the two knows it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OuterEdge {
+    /// The directory.
+    pub dir: FileId,
+    /// The name there.
+    pub label: Label,
+    /// The file.
+    pub file: FileId,
+}
+
 /// An observer of the check.
 pub trait Inspector {
     /// Reports the number of rows seen so far.
@@ -179,6 +192,10 @@ pub trait Inspector {
     fn extent(&mut self, _extent: &Extent) {}
     /// Reports the whole inline content of a file, sealed with the key in its head.
     fn inline(&mut self, _head: &ContentHead, _sealed: &[u8]) {}
+    /// Reports a label whose file is at another server.
+    fn outer_label(&mut self, _edge: OuterEdge) {}
+    /// Reports a link whose directory is at another server.
+    fn outer_link(&mut self, _edge: OuterEdge) {}
     /// Reports a violated invariant.
     fn violation(&mut self, violation: Violation);
 }
@@ -233,7 +250,10 @@ pub(crate) fn check(
         files: 0,
         dying: 0,
         machines: 0,
+        changes: state.cluster.changes.last,
+        founded: state.cluster.enrolment.servers,
         invitations: 0,
+        servers: 0,
         file: None,
     };
     let has_root = state.server.regions.manage(&FileId::root());
@@ -273,6 +293,7 @@ pub(crate) fn check(
         ("the number of files that are no more but have rows", state.region.dying, walk.dying),
         ("the number of machines", state.cluster.enrolment.machines, walk.machines),
         ("the number of invitations", state.cluster.enrolment.invitations, walk.invitations),
+        ("the number of servers", state.cluster.enrolment.servers, walk.servers),
     ];
     for (what, said, found) in counts.into_iter().filter(|(_, said, found)| said != found) {
         walk.inspector.violation(Violation::WrongCount { file: FileId::root(), what, said, found });
@@ -300,7 +321,12 @@ struct Walk<'a> {
     files: u64,
     dying: u64,
     machines: u64,
+    /// The last change of the registry of machines.
+    changes: u64,
+    /// The server that was founded last.
+    founded: u64,
     invitations: u64,
+    servers: u64,
     /// The file whose rows are being read.
     file: Option<CheckPass>,
 }
@@ -360,13 +386,22 @@ impl Walk<'_> {
             }
             Table::Machine => {
                 self.machines += 1;
-                machines::check_machine(key, value)?;
+                let changed = machines::check_machine(key, value)?;
+                self.counted("change of a machine", changed, self.changes);
             }
             Table::Invitation => {
                 self.invitations += 1;
                 machines::check_invitation(key, value)?;
             }
             Table::Authority => machines::check_authority(key, value)?,
+            Table::Founded => {
+                self.servers += 1;
+                let server = servers::check_server(key, value)?;
+                self.counted("server", server.0.into(), self.founded);
+            }
+            Table::Pin => _ = table.file(key)?,
+            Table::Moved => placement::check_moved(key, value)?,
+            Table::Unbalanced => {}
             Table::Unsettled => _ = table.share(key)?,
             // Shares are compared once all extents are counted.
             Table::Share => {}
@@ -507,7 +542,12 @@ impl Walk<'_> {
                 links: record.links.len(),
             });
         }
-        for link in record.links.iter().filter(|link| self.regions.manage(&link.dir)) {
+        for link in &record.links {
+            if !self.regions.manage(&link.dir) {
+                let (dir, label) = (link.dir.clone(), link.label.clone());
+                self.inspector.outer_link(OuterEdge { dir, label, file: file.clone() });
+                continue;
+            }
             let entry = self.entry(&link.dir, &link.label)?;
             if entry.is_none_or(|entry| entry.file != *file) {
                 let (dir, label) = (link.dir.clone(), link.label.clone());
@@ -559,7 +599,12 @@ impl Walk<'_> {
 
     fn child(&mut self, at: &CheckPass, label: &Label, entry: &Entry) -> Result<(), Corrupt> {
         let record = self.load(&entry.file)?;
-        let agrees = !self.regions.manage(&entry.file)
+        let is_outer = !self.regions.manage(&entry.file);
+        if is_outer {
+            let (dir, label, file) = (at.file.clone(), label.clone(), entry.file.clone());
+            self.inspector.outer_label(OuterEdge { dir, label, file });
+        }
+        let agrees = is_outer
             || record.is_some_and(|record| {
                 record.attributes.kind == entry.kind
                     && record.attributes.ino == entry.ino
@@ -582,6 +627,14 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Checks a number of the cluster, of which `last` is the last.
+    fn counted(&mut self, what: &'static str, used: u64, last: u64) {
+        if used > last {
+            let (file, counter) = (FileId::root(), last + 1);
+            self.inspector.violation(Violation::CounterBehind { file, what, used, counter });
+        }
     }
 
     fn count(&mut self, file: &FileId, what: &'static str, said: u64, found: u64) {

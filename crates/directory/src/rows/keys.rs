@@ -86,10 +86,19 @@ pub(crate) enum Table {
     Invitation = 0x32,
     /// An authority that certifies machines ([`crate::cluster::certification`]), by its number.
     Authority = 0x33,
+    /// A server that was founded beside the root server ([`crate::cluster::founding`]), by its
+    /// number: the member of the server group that makes its first state.
+    Founded = 0x34,
+    /// A file that stays where it is ([`crate::rows::placement`]), by its identifier.
+    Pin = 0x35,
+    /// The last move of a region, by its identifier.
+    Moved = 0x36,
+    /// One row, if no region is to move by itself.
+    Unbalanced = 0x37,
 }
 
 impl Table {
-    const ALL: [Table; 18] = [
+    const ALL: [Table; 22] = [
         Table::Region,
         Table::Requests,
         Table::Contention,
@@ -108,6 +117,10 @@ impl Table {
         Table::Machine,
         Table::Invitation,
         Table::Authority,
+        Table::Founded,
+        Table::Pin,
+        Table::Moved,
+        Table::Unbalanced,
     ];
 
     /// Whether the table is a region's. The others are the server's or the cluster's.
@@ -142,13 +155,14 @@ impl Table {
         key.strip_prefix(self.key(&[]).as_slice()).ok_or_else(|| Corrupt::at(key, "key"))
     }
 
-    /// The identifier in the key of a row of [`Table::Doomed`] or [`Table::Dying`].
+    /// The identifier in the key of a row of [`Table::Doomed`], [`Table::Dying`], [`Table::Pin`] or
+    /// [`Table::Moved`].
     pub fn file(self, key: &[u8]) -> Result<FileId, Corrupt> {
         FileId::from_bytes(self.sub_key(key)?).map_err(|_| Corrupt::at(key, "identifier"))
     }
 
-    /// The number in the key of a row of [`Table::Session`], [`Table::Machine`] or
-    /// [`Table::Authority`].
+    /// The number in the key of a row of [`Table::Session`], [`Table::Machine`],
+    /// [`Table::Authority`] or [`Table::Founded`].
     pub fn number(self, key: &[u8]) -> Result<u64, Corrupt> {
         let bytes = self.sub_key(key)?.try_into().map_err(|_| Corrupt::at(key, "number"))?;
         Ok(u64::from_be_bytes(bytes))

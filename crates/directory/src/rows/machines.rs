@@ -44,6 +44,10 @@ pub(crate) struct MachineRow {
     pub since: Time,
     pub expelled: Option<Time>,
     pub known: MachineCredential,
+    /// Its latest start that has greeted the root server; 0 before the first.
+    pub started: u64,
+    /// The number of the last change of this row, among all changes of the registry.
+    pub changed: u64,
 }
 
 /// A row of [`Table::Invitation`].
@@ -64,27 +68,27 @@ pub(crate) struct Used {
 }
 
 /// The numbers of rows: mostly they make a count unnecessary, and no row goes unseen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Enrolment {
     pub machines: u64,
     pub invitations: u64,
+    pub servers: u64,
 }
 
-/// Writes the founder, of this name, into a new store.
-pub(crate) fn found(store: &mut dyn Store, name: String) -> Enrolment {
+/// Writes the founder, of this name, into a new store: the first change of the registry.
+pub(crate) fn found(store: &mut dyn Store, name: String) {
     assert!(is_machine_name(&name), "{name:?} is no machine's name");
     let (since, known) = (Time::default(), MachineCredential::default());
-    let machine = MachineRow { name, rights: Rights::FULL, since, expelled: None, known };
-    store.put(&Table::Machine.key(&key_of(FOUNDER)), wire::encode(&machine));
-    Enrolment { machines: 1, invitations: 0 }
+    let machine =
+        MachineRow { name, rights: Rights::FULL, since, expelled: None, known, started: 0, changed: 1 };
+    write(store, &[(FOUNDER, machine)]);
 }
 
-/// Copies all machines from one store to another, and counts them.
-pub(crate) fn copy(from: &dyn Store, to: &mut dyn Store) -> u64 {
-    let (start, end) = Table::Machine.range();
-    let rows = from.scan(&start, &end, usize::MAX);
-    rows.iter().for_each(|(key, row)| to.put(key, row.clone()));
-    rows.len() as u64
+/// Writes these machines into a new store.
+pub(crate) fn write(store: &mut dyn Store, machines: &[(MachineId, MachineRow)]) {
+    for (machine, row) in machines {
+        store.put(&Table::Machine.key(&key_of(*machine)), wire::encode(row));
+    }
 }
 
 impl Files<'_> {
@@ -113,6 +117,12 @@ impl Files<'_> {
         }
     }
 
+    /// The latest start of a machine, as far as its row says.
+    pub fn started(&self, machine: MachineId) -> u64 {
+        self.machine(machine).map_or(0, |machine| machine.started)
+    }
+
+    /// Writes or removes the row of a machine as it is.
     pub fn set_machine(&mut self, machine: MachineId, row: Option<&MachineRow>) {
         self.set_row(Table::Machine, &key_of(machine), row.map(wire::encode));
     }
@@ -169,10 +179,10 @@ fn key_of(machine: MachineId) -> [u8; 8] {
     machine.0.to_be_bytes()
 }
 
-/// Reads a row of [`Table::Machine`].
-pub(crate) fn check_machine(key: &[u8], row: &[u8]) -> Result<(), Corrupt> {
+/// Reads a row of [`Table::Machine`]. Returns the number of its last change.
+pub(crate) fn check_machine(key: &[u8], row: &[u8]) -> Result<u64, Corrupt> {
     Table::Machine.number(key)?;
-    exact::<MachineRow>(row).map(|_| ()).ok_or_else(|| Corrupt::at(key, "machine"))
+    exact::<MachineRow>(row).map(|row| row.changed).ok_or_else(|| Corrupt::at(key, "machine"))
 }
 
 /// Reads a row of [`Table::Invitation`].

@@ -9,5 +9,7 @@ pub(crate) mod files;
 pub(crate) mod found;
 pub(crate) mod keys;
 pub(crate) mod machines;
+pub(crate) mod placement;
 pub(crate) mod record;
+pub(crate) mod servers;
 pub(crate) mod share_index;

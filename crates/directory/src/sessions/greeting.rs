@@ -25,7 +25,8 @@ impl Transaction<'_> {
             Ok(rights) => rights,
             Err(why) => return self.out.push(Output::Refused { connection, why }),
         };
-        let (mut earlier, mut is_late, mut same) = (Vec::new(), false, None);
+        let mut is_late = self.files.started(machine) > incarnation;
+        let (mut earlier, mut same) = (Vec::new(), None);
         for (id, known) in self.state.server.sessions.of_machine(machine) {
             // The machine has a later start, or has greeted again and goes by that session: its
             // leases hold.
@@ -42,6 +43,7 @@ impl Transaction<'_> {
             return;
         }
         self.speaks(machine, version);
+        self.starts(machine, incarnation);
         earlier.into_iter().for_each(|session| self.fence(session, None));
         match same {
             Some(session) => {

@@ -10,26 +10,42 @@ use crate::sessions::session::Sessions;
 use crate::transaction::Transaction;
 use ident::ServerId;
 use lease::SessionId;
-use wire::MachineId;
+use wire::{FOUNDER_MEMBER, MachineId};
 
 /// The binary digits of the sessions that begin within a second, and of the inode numbers used
 /// within a second, on average and at most.
 const SESSIONS_IN_A_SECOND: u32 = 4;
 const INODES_IN_A_SECOND: u32 = 15;
+/// The same of changes of the registry: some for each session that begins.
+const CHANGES_IN_A_SECOND: u32 = 6;
 
 impl Transaction<'_> {
     /// Takes in that the state was restored at `at`, UTC seconds.
     pub fn restored(&mut self, at: u64) {
         let sessions: Vec<SessionId> = self.state.server.sessions.all.keys().copied().collect();
         sessions.into_iter().for_each(|session| self.fence(session, None));
-        self.state.server.sessions.skip_to(at << SESSIONS_IN_A_SECOND, at << INODES_IN_A_SECOND);
+        self.state.server.sessions.pass_over(at);
+        if !self.is_root() {
+            return;
+        }
+        // The backup has the root server alone, and the founder makes the others anew.
+        for (server, _) in self.files.servers() {
+            self.files.set_server(server, FOUNDER_MEMBER);
+        }
         // A token that was used since the backup would be valid again.
         self.forget_all_invitations();
         self.reserve_machines(MachineId(at));
+        self.state.cluster.changes.skip_to(at << CHANGES_IN_A_SECOND);
     }
 }
 
 impl Sessions {
+    /// Makes the numbers of sessions and of inodes that are given from now on greater than any that
+    /// could have been given `at` that time, UTC seconds.
+    pub fn pass_over(&mut self, at: u64) {
+        self.skip_to(at << SESSIONS_IN_A_SECOND, at << INODES_IN_A_SECOND);
+    }
+
     /// Makes the numbers of sessions and of inodes that are given from now on at least these.
     fn skip_to(&mut self, session: u64, inode: u64) {
         let (server, _) = ServerId::of(self.next);

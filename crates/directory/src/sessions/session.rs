@@ -389,7 +389,7 @@ mod tests {
     fn what_was_accepted_fits_and_no_more() {
         let mut sessions = Sessions::new(ServerId::ROOT, 2);
         let session = sessions.open(Time(0), MachineId(1), (1, GreetingNumber::default()), Rights::FULL);
-        sessions.measured(Space { total: 1 << 30, free: 1000, files: 0, lends: 0 });
+        sessions.measured(Space { total: 1 << 30, free: 1000, files: 0, lends: 0, elsewhere: 0 });
         assert_eq!(sessions.spend(session, (1001 + GRACE_BYTES, 0)), Err(Error::NoSpace));
         assert_eq!(sessions.spend(session, (1000 + GRACE_BYTES, 0)), Ok(()));
         // Spent space is gone until the host has measured again.
@@ -404,7 +404,7 @@ mod tests {
         let mut sessions = Sessions::new(ServerId::ROOT, 2);
         let [one, two] = [1, 2]
             .map(|id| sessions.open(Time(0), MachineId(id), (1, GreetingNumber::default()), Rights::FULL));
-        let full = Space { total: 1 << 30, free: 0, files: 0, lends: 10_000 };
+        let full = Space { total: 1 << 30, free: 0, files: 0, lends: 10_000, elsewhere: 0 };
         sessions.measured(full);
         let want = (1 << 28, 0);
         assert_eq!(sessions.allow(one, (0, 0), want, 0), (0, 0), "it replaces nothing");

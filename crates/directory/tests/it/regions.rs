@@ -33,6 +33,8 @@ struct Work {
     files: Vec<(String, FileId)>,
     /// Creates so far.
     creates: u64,
+    /// Starts of all machines so far.
+    starts: u64,
     state: u64,
     /// The tables of the region that had rows.
     tables: BTreeSet<u8>,
@@ -52,7 +54,8 @@ impl Work {
         }
         assert!(dir.as_bytes().len() >= 8);
         let sessions = vec![session, world.open(2, 1), world.open(3, 1)];
-        Work { world, sessions, dir, files: Vec::new(), creates: 0, state: seed, tables: BTreeSet::new() }
+        let (files, tables) = (Vec::new(), BTreeSet::new());
+        Work { world, sessions, dir, files, creates: 0, starts: 1, state: seed, tables }
     }
 
     fn draw(&mut self, below: u64) -> u64 {
@@ -146,7 +149,7 @@ impl Work {
             _ if self.draw(4) == 0 => {
                 let at = self.draw(3) as usize;
                 self.world.send(self.sessions[at], ToServer::Goodbye);
-                self.sessions[at] = self.world.open(at as u64 + 1, 2 + self.state % 1000);
+                self.starts(at);
             }
             _ => self.world.server.checkpoint(&mut self.world.store),
         }
@@ -157,8 +160,14 @@ impl Work {
         self.world.send_log(session, vec![update(operation)], false);
         if !self.world.server.misdeeds().is_empty() {
             let at = self.sessions.iter().position(|it| *it == session).unwrap();
-            self.sessions[at] = self.world.open(at as u64 + 1, 2000 + self.state % 1000);
+            self.starts(at);
         }
+    }
+
+    /// A machine starts anew.
+    fn starts(&mut self, at: usize) {
+        self.starts += 1;
+        self.sessions[at] = self.world.open(at as u64 + 1, self.starts);
     }
 
     fn ids(&self) -> Vec<FileId> {

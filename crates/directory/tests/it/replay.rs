@@ -315,7 +315,13 @@ fn of_a_file_that_is_not_there_anything_may_be_let_go() {
 #[test]
 fn allowances_are_used_up_and_shrink_near_the_end() {
     let mut world = World::new();
-    world.input(Input::Space(wire::Space { total: 1 << 20, free: 100_000, files: 0, lends: 0 }));
+    world.input(Input::Space(wire::Space {
+        total: 1 << 20,
+        free: 100_000,
+        files: 0,
+        lends: 0,
+        elsewhere: 0,
+    }));
     let session = world.open(1, 1);
     let mut held = 25_000;
     for _ in 0..20 {
@@ -328,9 +334,9 @@ fn allowances_are_used_up_and_shrink_near_the_end() {
     assert!(held > 99_000, "nearly all of it is given in the end: {held}");
     let n = world.take_root(session);
     // Deleting always works.
-    world.input(Input::Space(wire::Space { total: 1 << 20, free: 2000, files: 0, lends: 0 }));
+    world.input(Input::Space(wire::Space { total: 1 << 20, free: 2000, files: 0, lends: 0, elsewhere: 0 }));
     let fits = world.create(session, &ROOT, "a", FileKind::Regular, n);
     assert_eq!(world.update(session, fits), Ok(()));
-    world.input(Input::Space(wire::Space { total: 1 << 20, free: 0, files: 0, lends: 0 }));
+    world.input(Input::Space(wire::Space { total: 1 << 20, free: 0, files: 0, lends: 0, elsewhere: 0 }));
     assert_eq!(world.update(session, unlink(&ROOT, "a", false)), Ok(()));
 }

@@ -2,7 +2,8 @@
 //! checked.
 
 use directory::{
-    DelegateError, Directory, Input, Inspector, MemoryStore, Misdeed, Output, Policy, ShareWork, Violation,
+    DelegateError, Directory, FoundError, Input, Inspector, MemoryStore, Misdeed, Output, Policy, ShareWork,
+    Violation,
 };
 use ident::{FileId, ServerId};
 use lease::{Field, Kind, Label, Lease, OpenModes, Released, SessionId, Time};
@@ -55,6 +56,7 @@ pub struct World {
     /// The same about path leases.
     pub paths: Vec<(ServerId, PathLease)>,
     pub delegated: Vec<Result<(), DelegateError>>,
+    pub founded: Vec<Result<ServerId, FoundError>>,
     /// Messages in both directions so far.
     pub messages: usize,
     next_entry: BTreeMap<SessionId, u64>,
@@ -76,7 +78,8 @@ impl World {
     /// Another server beside the root server, with the same machines.
     pub fn beside(root: &World, server: ServerId) -> World {
         let (mut store, knows) = (MemoryStore::default(), Versions::KNOWN);
-        let server = Directory::create_beside(&mut store, server, &root.store, knows).unwrap();
+        let registry = root.server.registry(0, &root.store);
+        let server = Directory::create_beside(&mut store, server, (&registry, 0), knows).unwrap();
         World::of(server, store, knows)
     }
 
@@ -103,12 +106,19 @@ impl World {
             jointly: Vec::new(),
             paths: Vec::new(),
             delegated: Vec::new(),
+            founded: Vec::new(),
             messages: 0,
             next_entry: BTreeMap::new(),
             next_number: 0,
             inodes: BTreeMap::new(),
         };
-        world.input(Input::Space(Space { total: 100 * GIB, free: 64 * GIB, files: 0, lends: 0 }));
+        world.input(Input::Space(Space {
+            total: 100 * GIB,
+            free: 64 * GIB,
+            files: 0,
+            lends: 0,
+            elsewhere: 0,
+        }));
         world
     }
 
@@ -158,6 +168,7 @@ impl World {
                 Output::HandOver { to, message } => self.handed.push((to, message)),
                 Output::Joint { to, message } => self.jointly.push((to, *message)),
                 Output::PathLease { to, message } => self.paths.push((to, message)),
+                Output::Founded { result, .. } => self.founded.push(result),
             }
         }
     }

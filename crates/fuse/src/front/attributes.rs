@@ -3,13 +3,13 @@
 use client::call;
 use file_service::{FreeSpace, Observed};
 use lease::Label;
-use namespace::{Error, POLICY, Stat};
+use namespace::{Error, FileKind, POLICY, Stat};
 use std::sync::Arc;
 
 use super::{Front, Outcome, SetattrChange, Shown, XattrRequest, or_reply};
 use crate::errno::Errno;
 use crate::groups::Asker;
-use crate::nodes::PingPong;
+use crate::nodes::{PingPong, Since};
 use crate::syscall;
 
 impl Front {
@@ -20,6 +20,7 @@ impl Front {
         reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
     ) {
         let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
+        let since = self.nodes.since(node);
         // Trap: the kernel drops all attributes of a directory at each change of its own in there.
         // It asks for them again on its way to the next name. Attributes of a file whose size
         // ping-pongs have a time-out of 0, and the kernel asks for them to see whether the file may
@@ -43,7 +44,7 @@ impl Front {
                 Ok(stat) if front.mapped.hides(node, &stat.value) => {
                     front.after_writing_back(node, move |front| front.stat_again(asker, node, reply));
                 }
-                told => reply(front.stat_of(told, node)),
+                told => reply(front.stat_of(told, (node, since), asker)),
             }
         };
         match glance {
@@ -74,7 +75,10 @@ impl Front {
         reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
     ) {
         let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
-        self.call(node, asker, call::Stat { file }, move |front, told| reply(front.stat_of(told, node)));
+        let since = self.nodes.since(node);
+        self.call(node, asker, call::Stat { file }, move |front, told| {
+            reply(front.stat_of(told, (node, since), asker));
+        });
     }
 
     pub(crate) fn setattr(
@@ -85,13 +89,14 @@ impl Front {
         reply: impl FnOnce(Outcome<Shown>) + Send + 'static,
     ) {
         let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
+        let since = self.nodes.since(node);
         let SetattrChange { attributes, size, through_handle } = change;
         let call = call::SetAttributes { file, change: attributes, size, through_handle };
         let set = move |front: &Arc<Front>| {
             front.ask(node, asker, call, move |front, told| {
                 reply(match told {
                     Err(Error::Stale) => front.set_removed(node, &attributes),
-                    told => front.stat_of(told, node),
+                    told => front.stat_of(told, (node, since), asker),
                 });
             });
         };
@@ -205,11 +210,22 @@ impl Front {
         Ok((self.nodes.file(node)?, name))
     }
 
-    fn stat_of(&self, told: Result<Observed<Stat>, Error>, node: u64) -> Outcome<Shown> {
+    /// Tells the kernel the attributes of a node. `since` is from before the request was made.
+    fn stat_of(
+        &self,
+        told: Result<Observed<Stat>, Error>,
+        (node, since): (u64, Since),
+        asker: Asker,
+    ) -> Outcome<Shown> {
         let Observed { value: stat, uncached } = told?;
+        if stat.attributes.kind == FileKind::Regular && (uncached || !self.nodes.has_attributes(node)) {
+            self.intake.tells(node, asker.pid);
+        }
         self.nodes.tell(node, &stat);
         let may_change = self.mapped.told(node, &stat);
+        let file = self.nodes.file(node)?;
+        let keeps = !may_change && !uncached && self.nodes.may_keep(node, &file, since);
         let shown = self.show(node, stat);
-        Ok(if may_change || uncached { shown.uncached() } else { shown })
+        Ok(if keeps { shown } else { shown.uncached() })
     }
 }

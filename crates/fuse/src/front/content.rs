@@ -73,6 +73,7 @@ impl Front {
         let whole_pages = offset % PAGE == 0 && u64::from(length) % PAGE == 0;
         let kept = handle.is_paged() || (whole_pages && !syscall::reads(asker.pid, node));
         if kept {
+            self.nodes.page(node);
             self.mapped.paged(node);
         }
         if kept && flags & libc::O_DIRECT == 0 {
@@ -81,7 +82,14 @@ impl Front {
         let quietly = flags & libc::O_NOATIME != 0;
         let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
         let call = call::Read { file, offset, length, kept, quietly };
-        self.call(node, asker, call, move |_, told| reply(told.map_err(Errno::from)));
+        self.call(node, asker, call, move |front, told| {
+            // The kernel takes the end of a short answer for the file's, if it knows of another.
+            let is_short = |parts: &Vec<Bytes>| parts.iter().map(Bytes::len).sum::<usize>() < length as usize;
+            if told.as_ref().is_ok_and(is_short) && !front.nodes.has_attributes(node) {
+                front.intake.tells(node, asker.pid);
+            }
+            reply(told.map_err(Errno::from));
+        });
     }
 
     /// Writes `data`. For an append, `offset` is only the kernel's opinion. Trap: with O_APPEND the
@@ -96,6 +104,9 @@ impl Front {
     ) {
         let Some((file, reply)) = or_reply(self.nodes.file(node), reply) else { return };
         let length = data.len() as u64;
+        if how != Writes::Direct {
+            self.nodes.page(node);
+        }
         if how == Writes::Paged {
             self.mapped.paged(node);
             self.beside.paged(node);

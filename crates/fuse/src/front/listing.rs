@@ -144,11 +144,13 @@ impl Front {
         let Listed { label, entry, stat, uncached } = listed;
         let cookie = entry.position.checked_add(DOT_DOT).ok_or(Errno::IO)?;
         let place = (to.asker, to.dir, label);
-        let given = |stat| self.give(place, entry, stat, false, to.since);
-        let shown = stat.filter(|_| to.page.plus()).map(given).transpose()?.flatten();
-        let kept = to.given && !uncached && shown.is_some() && self.nodes.give_entry(to.dir, label, to.since);
-        let shown = shown
-            .map(|shown| if kept { shown } else { Shown { entry_ttl: Duration::ZERO, ..shown.uncached() } });
+        let stat = stat.filter(|_| to.page.plus());
+        // Trap: it counts as given before it is a node, so that a revocation finds either.
+        let kept = to.given && !uncached && stat.is_some() && self.nodes.give_entry(to.dir, label, to.since);
+        let given = |value| self.give(place, entry, Observed { value, uncached: !kept }, false, to.since);
+        let shown = stat.map(given).transpose()?.flatten();
+        let shown =
+            shown.map(|shown| if kept { shown } else { Shown { entry_ttl: Duration::ZERO, ..shown } });
         if to.page.push(&ListingLine {
             name: label.as_bytes(),
             ino: entry.ino,

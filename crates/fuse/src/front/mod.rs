@@ -41,6 +41,7 @@ use std::time::Instant;
 
 use crate::flight::Flight;
 use crate::groups::Asker;
+use crate::intake::Intake;
 use crate::interrupt::{Wait, Waiter, Waits};
 use crate::nodes::Nodes;
 use crate::syscall;
@@ -52,6 +53,7 @@ pub(crate) struct Front {
     service: Arc<dyn FileService>,
     pub(crate) nodes: Nodes,
     pub(crate) flight: Flight,
+    pub(crate) intake: Intake,
     beside: beside::Beside,
     pub(crate) waits: Waits,
     pub(crate) watches: Arc<Watches>,
@@ -73,6 +75,7 @@ impl Front {
             watches: Watches::new(Arc::clone(&service)),
             service,
             flight: Flight::new(),
+            intake: Intake::default(),
             beside: beside::Beside::default(),
             waits: Waits::default(),
             gave: Gave::default(),

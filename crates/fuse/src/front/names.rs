@@ -90,8 +90,10 @@ impl Front {
         let since = self.nodes.since(node);
         let give = move |front: &Front, file: &FileId, ino: u64, observed: Observed<Stat>| {
             let Observed { value: stat, uncached } = observed;
-            let shown = front.show(front.nodes.give(file, &stat)?, stat);
-            let keeps = !uncached && !front.nodes.is_barred(file, since) && !front.mapped.hides(ino, &stat);
+            let node = front.nodes.give(file, &stat)?;
+            let hides = uncached || front.mapped.hides(ino, &stat);
+            let keeps = !hides && front.nodes.may_keep(node, file, since);
+            let shown = front.show(node, stat);
             Ok(LookedUp::File(if keeps { shown } else { shown.uncached() }))
         };
         if parent {
@@ -336,13 +338,14 @@ impl Front {
     ) -> Outcome<Shown> {
         // Trap: it counts as given before it is a node, so that a revocation finds either.
         let may = is_leased && self.may_keep_entries(dir) && self.nodes.give_entry(dir, label, since);
-        let shown = self.give((asker, dir, label), &entry, stat, true, since)?;
+        let value = Observed { value: stat, uncached: uncached || !may };
+        let shown = self.give((asker, dir, label), &entry, value, true, since)?;
         // With `anew` a file is always given a node.
         let mut shown = shown.ok_or(Errno::STALE)?;
         if !may {
             shown = Shown { entry_ttl: Duration::ZERO, ..shown };
         }
-        Ok(if !may || uncached { shown.uncached() } else { shown })
+        Ok(shown)
     }
 
     /// Whether the kernel may keep entries of `dir` that it is given now. Trap: to expire an entry
@@ -361,7 +364,7 @@ impl Front {
         &self,
         (asker, dir, label): (Asker, u64, &Label),
         entry: &Entry,
-        mut stat: Stat,
+        Observed { value: mut stat, uncached }: Observed<Stat>,
         anew: bool,
         since: Since,
     ) -> Outcome<Option<Shown>> {
@@ -372,7 +375,8 @@ impl Front {
             return Ok(None);
         };
         let shown = self.show(node, stat);
-        let keeps = !self.nodes.is_barred(&entry.file, since) && !self.mapped.hides(entry.ino, &shown.stat);
+        let hides = uncached || self.mapped.hides(entry.ino, &shown.stat);
+        let keeps = !hides && self.nodes.may_keep(node, &entry.file, since);
         Ok(Some(if keeps { shown } else { shown.uncached() }))
     }
 

@@ -102,7 +102,10 @@ fn sending() -> (Arc<Notices>, Arc<Recorder>, FileId) {
     let recorder: Arc<Recorder> = Arc::default();
     let notices = Notices::new(Front::new(Arc::new(FakeService::default())), Box::new(recorder.clone()));
     let (file, stat) = five();
-    notices.front.nodes.give(&file, &stat).unwrap();
+    let nodes = &notices.front.nodes;
+    nodes.give(&file, &stat).unwrap();
+    assert!(nodes.may_keep(5, &file, nodes.since(5)));
+    nodes.page(5);
     (notices, recorder, file)
 }
 
@@ -201,10 +204,7 @@ fn what_is_taken_back_before_it_is_given_is_given_for_no_time() {
 fn pages_are_dropped_until_no_read_was_answered_meanwhile() {
     let (notices, recorder, file) = sending();
     let front = Arc::clone(&notices.front);
-    *recorder.meanwhile.lock() = Some(Box::new(move || {
-        front.flight.begin(5);
-        front.flight.end(5);
-    }));
+    *recorder.meanwhile.lock() = Some(Box::new(move || front.nodes.page(5)));
     assert_eq!(
         told(&notices, &recorder, || drop(notices.revoke(&[Invalidation::Pages(file)], &[]))),
         ["pages 5", "pages 5"]
@@ -218,20 +218,18 @@ fn what_was_answered_before_the_lease_went_is_taken_back_again() {
     let quiet = told(&notices, &recorder, || (notices.revoke(&pages, &[]).seal)()());
     assert_eq!(quiet, ["pages 5"], "the next answers are under the next lease, and stay");
     let (notices, recorder, _) = sending();
-    let flight = &notices.front.flight;
+    let nodes = &notices.front.nodes;
     let read_meanwhile = || {
         let again = notices.revoke(&pages, &[]).seal;
-        flight.begin(5);
-        flight.end(5);
+        nodes.page(5);
         again()();
     };
     assert_eq!(told(&notices, &recorder, read_meanwhile), ["pages 5", "pages 5"]);
     let (notices, recorder, _) = sending();
-    let flight = &notices.front.flight;
+    let nodes = &notices.front.nodes;
     let read_afterwards = || {
         let again = (notices.revoke(&pages, &[]).seal)();
-        flight.begin(5);
-        flight.end(5);
+        nodes.page(5);
         again();
     };
     assert_eq!(
@@ -239,6 +237,52 @@ fn what_was_answered_before_the_lease_went_is_taken_back_again() {
         ["pages 5"],
         "that would make the kernel disregard what it is told"
     );
+}
+
+/// A request for attributes may be waiting meanwhile, and the kernel would disregard its answer.
+#[test]
+fn what_the_kernel_holds_no_more_is_not_invalidated_again() {
+    let (notices, recorder, file) = sending();
+    let nodes = &notices.front.nodes;
+    let [attributes, pages] =
+        [Invalidation::Attributes(file.clone()), Invalidation::Pages(file.clone())].map(|what| [what]);
+    let told = told(&notices, &recorder, || {
+        (notices.revoke(&pages, &[]).seal)()();
+        for what in [&attributes, &pages] {
+            let seal = notices.revoke(what, &[]).seal;
+            assert!(!nodes.may_keep(5, &file, nodes.since(5)), "it is told for no time meanwhile");
+            seal()();
+        }
+        assert!(notices.revoke_uncached(&attributes).is_some());
+        assert!(nodes.may_keep(5, &file, nodes.since(5)));
+        assert!(notices.revoke_uncached(&attributes).is_none());
+        (notices.revoke(&attributes, &[]).seal)()();
+    });
+    assert_eq!(told, ["pages 5", "attributes 5"]);
+}
+
+#[test]
+fn what_went_while_a_notification_was_queued_is_not_invalidated_again() {
+    let (notices, recorder, file) = sending();
+    let told = told(&notices, &recorder, || {
+        let what = Invalidation::Pages(file);
+        let left = [what.clone(), Invalidation::Attributes(FileId::root()), what];
+        // One sender, which sends one after the other.
+        left.into_iter().for_each(|what| notices.revoke_soon(vec![what]));
+    });
+    assert_eq!(told, ["pages 5"]);
+}
+
+/// Another recall waits for a notification that is still being sent.
+#[test]
+fn what_is_just_being_dropped_counts_as_held() {
+    let (notices, recorder, file) = sending();
+    let (has, pages) = (Arc::new(AtomicUsize::new(9)), Invalidation::Pages(file));
+    let (looks, what, says) = (Arc::clone(&notices), pages.clone(), Arc::clone(&has));
+    *recorder.meanwhile.lock() = Some(Box::new(move || says.store(usize::from(looks.has(&what)), SeqCst)));
+    told(&notices, &recorder, || drop(notices.revoke(std::slice::from_ref(&pages), &[])));
+    assert_eq!(has.load(SeqCst), 1);
+    assert!(!notices.has(&pages) && notices.state.lock().pending.is_empty());
 }
 
 #[test]
@@ -482,7 +526,9 @@ fn locked_root() -> (Arc<Notices>, Arc<Locking>, FileId) {
     let kernel: Arc<Locking> = Arc::default();
     let notices = Notices::new(Front::new(Arc::new(Waiting::default())), Box::new(Arc::clone(&kernel)));
     let (file, stat) = five();
-    notices.front.nodes.give(&file, &stat).unwrap();
+    let nodes = &notices.front.nodes;
+    nodes.give(&file, &stat).unwrap();
+    assert!(nodes.may_keep(5, &file, nodes.since(5)));
     for at in 0..2 * SENDERS {
         give(&notices, format!("{at}").as_bytes());
     }

@@ -32,6 +32,7 @@ pub(super) struct Requests(pub(super) Arc<Front>);
 impl Serve for Requests {
     fn serve(&self, KernelRequest { asker, node, call }: KernelRequest, reply: KernelReply) {
         let front = &self.0;
+        front.intake.asks(asker.pid);
         let reply = counted(front, node, &call, reply);
         let reply = if is_kept(&call) { under_way(front, node, &call, reply) } else { reply };
         if front.watches.is_hand(asker.pid)

@@ -21,6 +21,12 @@ impl fmt::Display for Words<'_, Progress> {
                 write!(f, "{left} shares left at {machine}, {missing} still to be fetched by others")
             }
             Progress::Drained { machine } => write!(f, "{machine} keeps nothing that others do not"),
+            Progress::ServerFounded { server } => {
+                write!(f, "server {server} of the directory is made, and gets its members")
+            }
+            Progress::Delegating { region, from, to } => {
+                write!(f, "{region} goes from server {from} to server {to}")
+            }
             Progress::AuthorityRenewed => f.write_str(
                 "another authority certifies machines; those that are up have its certificates in a moment, the others when they are",
             ),
@@ -69,6 +75,14 @@ mod tests {
                 "unknown shares left at hall, 0 still to be fetched by others",
             ),
             (Progress::Drained { machine: machine() }, "hall keeps nothing that others do not"),
+            (
+                Progress::ServerFounded { server: 3 },
+                "server 3 of the directory is made, and gets its members",
+            ),
+            (
+                Progress::Delegating { region: "1.2".to_owned(), from: 0, to: 3 },
+                "1.2 goes from server 0 to server 3",
+            ),
             (
                 Progress::AuthorityRenewed,
                 "another authority certifies machines; those that are up have its certificates in a moment, the others when they are",

@@ -71,6 +71,33 @@ impl fmt::Display for Words<'_, Refused> {
             Refused::DoesNotServe { machine } => {
                 return write!(f, "{machine} does not begin to serve; its log says why (is it up?)");
             }
+            Refused::NoSuchServer { server } => {
+                return write!(f, "the directory has no server {server}: leasehold map lists them");
+            }
+            Refused::ServerNotReady { server } => {
+                return write!(
+                    f,
+                    "server {server} of the directory has no leader, or fewer members that vote than server 0: leasehold map shows them; try again"
+                );
+            }
+            Refused::RegionStays { path } => {
+                return write!(
+                    f,
+                    "{path} stays where it is: a file in it is open or locked, or a machine has not released it in time (leasehold leases PATH); try again"
+                );
+            }
+            Refused::NotPinned { path } => {
+                return write!(f, "{path} is not pinned: leasehold map lists what is");
+            }
+            Refused::LeadsYet { machine } => {
+                return write!(f, "{machine} leads, and another server will in a moment: try again");
+            }
+            Refused::ServersStay { machine } => {
+                return write!(
+                    f,
+                    "servers of the directory still have a member on {machine}, and the others do not take over: leasehold map shows them; try again"
+                );
+            }
             Refused::NotServer { machine } => return write!(f, "{machine} is no server"),
             Refused::NoKey { key } => return write!(f, "{key} is no key: one has 64 hexadecimal digits"),
             Refused::NoAccount { account } => return write!(f, "there is no key's account {account} here"),
@@ -143,6 +170,24 @@ mod tests {
             (
                 Refused::DoesNotServe { machine: name() },
                 "hall does not begin to serve; its log says why (is it up?)",
+            ),
+            (Refused::NoSuchServer { server: 9 }, "the directory has no server 9: leasehold map lists them"),
+            (
+                Refused::ServerNotReady { server: 2 },
+                "server 2 of the directory has no leader, or fewer members that vote than server 0: leasehold map shows them; try again",
+            ),
+            (
+                Refused::RegionStays { path: path() },
+                "/a stays where it is: a file in it is open or locked, or a machine has not released it in time (leasehold leases PATH); try again",
+            ),
+            (Refused::NotPinned { path: path() }, "/a is not pinned: leasehold map lists what is"),
+            (
+                Refused::LeadsYet { machine: name() },
+                "hall leads, and another server will in a moment: try again",
+            ),
+            (
+                Refused::ServersStay { machine: name() },
+                "servers of the directory still have a member on hall, and the others do not take over: leasehold map shows them; try again",
             ),
             (Refused::NotServer { machine: name() }, "hall is no server"),
             (

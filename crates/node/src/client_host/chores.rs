@@ -65,6 +65,10 @@ impl ClientHost {
                 hosted.client.waits(now, LONG_MS)
             };
             self.finish(after, true);
+            if !self.is_remote() {
+                // This machine's member of a server that was made just now may not be open yet.
+                self.open_beside();
+            }
             for wait in said.due(waits, |wait| (wait.ticket.0, wait.for_ms)) {
                 let seconds = wait.for_ms as f64 / 1e3;
                 tracing::warn!(call = wait.call, seconds, waits_for = ?wait.reason, "a call waits");

@@ -5,6 +5,7 @@ use super::chores::Chore;
 use super::{After, ClientHost, Hosted};
 use crate::unsent::Unsent;
 use client::{Continuation, Heard};
+use ident::ServerId;
 use lease::SessionId;
 use namespace::Error;
 use std::sync::Arc;
@@ -65,10 +66,11 @@ impl ClientHost {
     /// Ends the session of an earlier start, and begins the client's own.
     pub(super) fn begins(&self, hosted: &mut Hosted, ends: Option<SessionId>, after: &mut After) {
         if let Some(session) = ends {
-            self.upstream().send(Some(session), ToServer::Goodbye);
+            self.upstream().send(ServerId::ROOT, Some(session), ToServer::Goodbye);
         }
-        (hosted.goes_on, hosted.deaf) = (None, true);
-        after.begins = true;
+        hosted.goes_on = None;
+        hosted.servers.entry(ServerId::ROOT).or_default().deaf = true;
+        after.begins.insert(ServerId::ROOT);
     }
 
     /// Marks the changes of `goes_on` as never to be applied.
@@ -107,7 +109,8 @@ impl ClientHost {
         match (stored, &mut hosted.goes_on) {
             (Ok(()), Some(goes_on)) => {
                 let session = Some(unsent.whose.session);
-                goes_on.continuation.say().into_iter().for_each(|it| self.upstream().send(session, it));
+                let say = |it| self.upstream().send(ServerId::ROOT, session, it);
+                goes_on.continuation.say().into_iter().for_each(say);
             }
             (Err(why), Some(_)) => {
                 tracing::error!(why, "what the last end of this machine has left cannot be stored");
@@ -129,7 +132,7 @@ impl ClientHost {
             && renewed.elapsed() >= RENEWAL
         {
             *renewed = Instant::now();
-            self.upstream().send(Some(goes_on.unsent.whose.session), ToServer::Renew);
+            self.upstream().send(ServerId::ROOT, Some(goes_on.unsent.whose.session), ToServer::Renew);
         }
     }
 }

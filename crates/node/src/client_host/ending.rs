@@ -102,8 +102,8 @@ impl ClientHost {
             keeping.share(share, &bytes);
             self.stored(&mut hosted, upload, Ok(hashes), &mut after);
         }
-        let whole = hosted.client.is_all_logged();
-        let whose = hosted.session.map(|session| {
+        let whole = hosted.client.is_all_logged(ServerId::ROOT);
+        let whose = hosted.session(ServerId::ROOT).map(|session| {
             let (machine, start) = &hosted.identity;
             Whose { machine: *machine, incarnation: start.incarnation, session }
         });

@@ -42,8 +42,8 @@ pub(crate) struct ClientHost {
     hosted: Mutex<Hosted>,
     /// Signalled when the session opens, and when the client has nothing left to send.
     changed: Condvar,
-    /// The connection to the server. `here` serves while this machine has the only server; `there`
-    /// takes over once the server is another machine's, or there are several.
+    /// The way to the servers. `here` serves while this machine has the only member of each;
+    /// `there` takes over once there are members elsewhere.
     here: OnceLock<Upstream>,
     there: OnceLock<Upstream>,
     copies: OnceLock<Copies>,
@@ -75,13 +75,8 @@ struct Hosted {
     answers: BTreeMap<Ticket, Responder>,
     /// The machine and this start of it.
     identity: (MachineId, Start),
-    /// The server's latest report of how far it has the log.
-    receipt: Option<Receipt>,
-    /// The session of the latest connection. Its beginning may still be on its way.
-    welcomed: Option<SessionId>,
-    /// The client's session: the one whose beginning the client has heard. Only that session can
-    /// continue over the next connection.
-    session: Option<SessionId>,
+    /// The connections to servers of the directory.
+    servers: BTreeMap<ServerId, ServerConnection>,
     open: bool,
     /// Uploads that are not stored yet, by number.
     unstored: BTreeMap<u64, Upload>,
@@ -91,11 +86,23 @@ struct Hosted {
     /// The changes that the last end of this machine left, until the server has them. The client
     /// begins after that.
     goes_on: Option<GoesOn>,
+    /// The client has ended, and handles nothing more.
+    ended: bool,
+}
+
+/// The connection to one server of the directory.
+#[derive(Default)]
+struct ServerConnection {
+    /// The server's latest report of how far it has the log.
+    receipt: Option<Receipt>,
+    /// The session of the latest connection. Its beginning may still be on its way.
+    welcomed: Option<SessionId>,
+    /// The client's session: the one whose beginning the client has heard. Only that session can
+    /// continue over the next connection.
+    session: Option<SessionId>,
     /// Arriving messages belong to a session that does not matter any more, until the next one is
     /// opened.
     deaf: bool,
-    /// The client has ended, and handles nothing more.
-    ended: bool,
 }
 
 /// The work queues of threads: [`ClientHost::store_uploads`], [`ClientHost::do_chores`],
@@ -110,13 +117,14 @@ pub(crate) struct Queues {
 #[derive(Default)]
 struct After {
     answers: Vec<(Responder, Result<Reply, Error>)>,
-    queries: Vec<ToServer>,
+    queries: Vec<(ServerId, ToServer)>,
     invalidations: Vec<Invalidation>,
     revocations: Vec<DueRevocation>,
-    /// The session is over, and another is needed.
-    fenced: bool,
-    /// The session of an earlier start is finished, and one of this start is needed.
-    begins: bool,
+    /// Sessions at these servers are over, and others are needed.
+    fenced: BTreeSet<ServerId>,
+    /// Connections to these servers are needed: the client has to do with them, or the session of
+    /// an earlier start is finished.
+    begins: BTreeSet<ServerId>,
 }
 
 impl ClientHost {
@@ -134,14 +142,11 @@ impl ClientHost {
             client: Client::new(Settings::new(seed)),
             answers: BTreeMap::new(),
             identity,
-            receipt: None,
-            welcomed: None,
-            session: None,
+            servers: BTreeMap::new(),
             open: false,
             unstored: BTreeMap::new(),
             unsettled: FxHashMap::default(),
             goes_on: None,
-            deaf: false,
             ended: false,
         };
         let client_host = ClientHost {
@@ -216,8 +221,9 @@ impl ClientHost {
         self.started.elapsed()
     }
 
+    /// The session at the root server.
     pub(crate) fn session(&self) -> Option<SessionId> {
-        self.hosted.lock().session
+        self.hosted.lock().session(ServerId::ROOT)
     }
 
     /// Shows every message of the server to `tap`. See [`crate::Machine::tap`].
@@ -236,11 +242,15 @@ impl ClientHost {
     fn carry_out(&self, hosted: &mut Hosted, out: Vec<Output>, after: &mut After) {
         for output in out {
             match output {
-                Output::Send(_, message @ ToServer::Extents { .. }) => after.queries.push(message),
-                Output::Send(_, message) => self.upstream().send(hosted.session, message),
-                // No server gives a region away, since a machine has the group of one server.
+                Output::Send(server, message @ ToServer::Extents { .. }) => {
+                    after.queries.push((server, message));
+                }
+                Output::Send(server, message) => {
+                    self.upstream().send(server, hosted.session(server), message);
+                }
                 Output::Connect(server) => {
-                    debug_assert!(false, "files are at {server:?}, and there is only the root server");
+                    hosted.servers.entry(server).or_default();
+                    after.begins.insert(server);
                 }
                 Output::Answer { ticket, result } => {
                     if let Some(answer) = hosted.answers.remove(&ticket) {
@@ -276,12 +286,15 @@ impl ClientHost {
     fn finish(&self, mut after: After, may_block: bool) {
         while !after.queries.is_empty() {
             let queries = std::mem::take(&mut after.queries);
-            let session = self.hosted.lock().session;
-            let replies: Vec<ToClient> =
-                queries.into_iter().filter_map(|query| self.upstream().ask(session, query)).collect();
+            let mut replies = Vec::new();
+            for (server, query) in queries {
+                let session = self.hosted.lock().session(server);
+                let reply = self.upstream().ask(server, session, query);
+                replies.extend(reply.map(|reply| (server, reply)));
+            }
             let mut hosted = self.hosted.lock();
-            for reply in replies {
-                self.input(&mut hosted, Input::Message(ServerId::ROOT, reply), &mut after);
+            for (server, reply) in replies {
+                self.input(&mut hosted, Input::Message(server, reply), &mut after);
             }
         }
         self.upstream().push();
@@ -306,12 +319,16 @@ impl ClientHost {
         for (answer, result) in after.answers {
             self.tell(answer, result, may_block);
         }
-        if after.begins && !self.is_stopping() {
-            self.open_again();
+        if self.is_stopping() {
+            return;
         }
-        if after.fenced && !self.is_stopping() {
-            tracing::error!("the server has ended this machine's session; it goes on with a new one");
-            self.open_again();
+        after.begins.into_iter().for_each(|server| self.open_again(server));
+        for server in after.fenced {
+            tracing::error!(
+                server = server.0,
+                "the server has ended this machine's session; it goes on with a new one"
+            );
+            self.open_again(server);
         }
     }
 }

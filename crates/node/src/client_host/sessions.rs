@@ -2,8 +2,8 @@
 
 use super::{After, ClientHost, Hosted};
 use crate::error::MachineError;
+use crate::hosted::HostedServer;
 use crate::routes::{Down, HERE, LocalClient};
-use crate::server::Server;
 use crate::unsent::Whose;
 use crate::upstream::Upstream;
 use client::{Input, Invalidation};
@@ -32,13 +32,18 @@ pub(crate) struct Greeting {
 }
 
 impl Hosted {
+    /// The client's session at `server`.
+    pub(super) fn session(&self, server: ServerId) -> Option<SessionId> {
+        self.servers.get(&server)?.session
+    }
+
     /// Turns a resumption into a fence if the server has forgotten part of this client's log.
     ///
     /// Such a server has less of the log than it had acknowledged. For this client its session is
     /// over: no later message of that server builds on the forgotten part.
-    fn unless_forgotten(&self, message: ToClient) -> ToClient {
+    fn unless_forgotten(&self, server: ServerId, message: ToClient) -> ToClient {
         match message {
-            ToClient::Resumed { up_to, .. } if up_to < self.client.acknowledged(ServerId::ROOT) => {
+            ToClient::Resumed { up_to, .. } if up_to < self.client.acknowledged(server) => {
                 tracing::error!(
                     "the server has forgotten what it had acknowledged: its disk may be an older copy; what it lacks is kept: leasehold salvage list"
                 );
@@ -50,21 +55,22 @@ impl Hosted {
 }
 
 impl ClientHost {
-    /// Makes the greeting of a new connection. The client's time counts from here.
-    pub(crate) fn greet(&self) -> Greeting {
+    /// Makes the greeting of a new connection to `server`. The client's time counts from here.
+    pub(crate) fn greet(&self, server: ServerId) -> Greeting {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         hosted.identity.1.greeting += 1;
-        if let Some(goes_on) = &hosted.goes_on {
+        let receipt = hosted.servers.entry(server).or_default().receipt;
+        if let Some(goes_on) = hosted.goes_on.as_ref().filter(|_| server == ServerId::ROOT) {
             // The session belongs to the start that opened it. The calling process belongs to this
             // start, and to no copy of the directory.
             let Whose { machine, incarnation, session } = goes_on.unsent.whose;
             let start = Start { incarnation, ..hosted.identity.1.clone() };
-            return Greeting { machine, start, session: Some(session), receipt: hosted.receipt };
+            return Greeting { machine, start, session: Some(session), receipt };
         }
-        self.input(&mut hosted, Input::Greeting(ServerId::ROOT), &mut after);
-        let session = hosted.session.filter(|_| hosted.client.has_session(ServerId::ROOT));
-        let ((machine, start), receipt) = (hosted.identity.clone(), hosted.receipt);
+        self.input(&mut hosted, Input::Greeting(server), &mut after);
+        let session = hosted.session(server).filter(|_| hosted.client.has_session(server));
+        let (machine, start) = hosted.identity.clone();
         drop(hosted);
         self.finish(after, false);
         Greeting { machine, start, session, receipt }
@@ -132,12 +138,14 @@ impl ClientHost {
         if let Some(goes_on) = hosted.goes_on.take() {
             self.stays(&goes_on);
         }
-        self.input(&mut hosted, Input::Message(ServerId::ROOT, ToClient::Fenced), &mut after);
+        for server in hosted.servers.keys().copied().collect::<Vec<_>>() {
+            self.input(&mut hosted, Input::Message(server, ToClient::Fenced), &mut after);
+        }
         let answers = std::mem::take(&mut hosted.answers);
         // No call begins again of which the program hears below that it has failed.
         let mut unheard = Vec::new();
         answers.keys().for_each(|ticket| _ = hosted.client.cancel(*ticket, &mut unheard));
-        hosted.session = None;
+        hosted.servers.values_mut().for_each(|connection| connection.session = None);
         self.changed.notify_all();
         drop(hosted);
         self.finish(after, false);
@@ -149,66 +157,88 @@ impl ClientHost {
         }
     }
 
-    /// Opens another session, since there is none, or it is over.
-    pub(crate) fn open_again(&self) {
+    /// Opens another session at `server`, since there is none, or it is over.
+    pub(crate) fn open_again(&self, server: ServerId) {
         match self.upstream() {
-            Upstream::Here(server) => {
-                if let Some(server) = server.upgrade() {
-                    self.open_here(&server);
+            Upstream::Here(here) => {
+                if let Some(hosted) = here.upgrade().and_then(|here| here.hosted(server)) {
+                    self.open_here(&hosted);
                 }
             }
-            Upstream::There(link) => link.begin_again(),
+            Upstream::There(links) => {
+                if let Err(error) = links.open(server) {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(error, server = server.0, "a server cannot be called");
+                }
+            }
         }
     }
 
-    /// Opens a session of this machine's client at its own server.
-    fn open_here(&self, server: &Server) {
-        let mut greeting = self.greet();
-        let latest = server.group().query(|directory, _| directory.latest_start(greeting.machine));
+    /// Opens a session of this machine's client at a server of which this machine has the only
+    /// member.
+    fn open_here(&self, hosted: &HostedServer) {
+        let mut greeting = self.greet(hosted.id());
+        let latest = hosted.group().query(|directory, store| directory.latest_start(greeting.machine, store));
         let is_later = |latest: &u64| *latest > greeting.start.incarnation;
         // The directory of keys is older than the server's, or a copy.
         if latest.filter(is_later).is_some_and(|latest| self.counts_from(latest).is_some()) {
-            greeting = self.greet();
+            greeting = self.greet(hosted.id());
         }
         let Greeting { machine, start, session, .. } = greeting;
-        server.open((machine, server.knows().newest), &start, session, HERE);
+        hosted.open((machine, hosted.group().knows().newest), &start, session, HERE);
+    }
+
+    /// Opens sessions at the servers beside the root server with which the client has to do, and
+    /// has none.
+    pub(crate) fn open_beside(&self) {
+        let lacking: Vec<ServerId> = {
+            let hosted = self.hosted.lock();
+            let beside = hosted.servers.keys().filter(|server| **server != ServerId::ROOT);
+            beside.copied().filter(|server| !hosted.client.is_connected(*server)).collect()
+        };
+        lacking.into_iter().for_each(|server| self.open_again(server));
     }
 
     /// Hands the server's messages to the client.
-    pub(crate) fn deliver(&self, told: Vec<Down>) {
+    pub(crate) fn deliver(&self, server: ServerId, told: Vec<Down>) {
         let mut after = After::default();
         let mut hosted = self.hosted.lock();
         if hosted.ended {
             return;
         }
         for told in told {
+            let is_root = server == ServerId::ROOT;
+            let connection = hosted.servers.entry(server).or_default();
             match told {
                 Down::Opened(session) => {
-                    (hosted.welcomed, hosted.deaf) = (Some(session), false);
-                    self.refused.store(false, Ordering::SeqCst);
+                    (connection.welcomed, connection.deaf) = (Some(session), false);
+                    if is_root {
+                        self.refused.store(false, Ordering::SeqCst);
+                    }
                 }
-                Down::Message(ToClient::Receipt(receipt)) => hosted.receipt = Some(receipt),
-                Down::Message(_) if hosted.deaf => {}
-                Down::Message(message) if hosted.goes_on.is_some() => {
+                Down::Message(ToClient::Receipt(receipt)) => connection.receipt = Some(receipt),
+                Down::Message(_) if connection.deaf => {}
+                Down::Message(message) if is_root && hosted.goes_on.is_some() => {
                     self.goes_on_hears(&mut hosted, &message, &mut after);
                 }
                 Down::Message(message) => {
-                    let message = hosted.unless_forgotten(message);
+                    let message = hosted.unless_forgotten(server, message);
                     if let Some(tap) = self.tap.get() {
                         tap(&message);
                     }
                     if matches!(message, ToClient::Recall { .. }) {
                         self.recalls.fetch_add(1, Ordering::Relaxed);
                     }
-                    hosted.open |= matches!(message, ToClient::Opened { .. });
+                    hosted.open |= is_root && matches!(message, ToClient::Opened { .. });
+                    let connection = hosted.servers.entry(server).or_default();
                     if matches!(message, ToClient::Opened { .. } | ToClient::Resumed { .. }) {
-                        hosted.session = hosted.welcomed;
+                        connection.session = connection.welcomed;
                     }
                     if matches!(message, ToClient::Fenced) {
-                        hosted.session = None;
-                        after.fenced = true;
+                        connection.session = None;
+                        after.fenced.insert(server);
                     }
-                    self.input(&mut hosted, Input::Message(ServerId::ROOT, message), &mut after);
+                    self.input(&mut hosted, Input::Message(server, message), &mut after);
                 }
                 Down::Refused(_) | Down::Enrolled(_) => {}
             }
@@ -220,21 +250,25 @@ impl ClientHost {
 }
 
 impl SessionClient for ClientHost {
-    fn greeting(&self) -> (Start, Option<SessionId>, Option<Receipt>) {
-        let Greeting { start, session, receipt, .. } = self.greet();
+    fn greeting(&self, server: ServerId) -> (Start, Option<SessionId>, Option<Receipt>) {
+        let Greeting { start, session, receipt, .. } = self.greet(server);
         (start, session, receipt)
     }
 
-    fn opened(&self, session: SessionId) {
-        ClientHost::deliver(self, vec![Down::Opened(session)]);
+    fn opened(&self, server: ServerId, session: SessionId) {
+        ClientHost::deliver(self, server, vec![Down::Opened(session)]);
     }
 
-    fn deliver(&self, messages: Vec<ToClient>) {
-        ClientHost::deliver(self, messages.into_iter().map(Down::Message).collect());
+    fn deliver(&self, server: ServerId, messages: Vec<ToClient>) {
+        ClientHost::deliver(self, server, messages.into_iter().map(Down::Message).collect());
     }
 
-    fn refused(&self) {
-        self.refuse();
+    fn refused(&self, server: ServerId, why: &str) {
+        // The root server alone says who belongs to the cluster.
+        if server == ServerId::ROOT {
+            return self.refuse();
+        }
+        tracing::warn!(server = server.0, why, "a server refuses this machine; it is asked again");
     }
 }
 
@@ -243,15 +277,15 @@ impl LocalClient for ClientHost {
         ClientHost::is_remote(self)
     }
 
-    fn session(&self) -> Option<SessionId> {
-        ClientHost::session(self)
+    fn session(&self, server: ServerId) -> Option<SessionId> {
+        self.hosted.lock().session(server)
     }
 
-    fn deliver(&self, told: Vec<Down>) {
-        ClientHost::deliver(self, told);
+    fn deliver(&self, server: ServerId, told: Vec<Down>) {
+        ClientHost::deliver(self, server, told);
     }
 
-    fn open_again(&self) {
-        ClientHost::open_again(self);
+    fn open_again(&self, server: ServerId) {
+        ClientHost::open_again(self, server);
     }
 }

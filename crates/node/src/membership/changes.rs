@@ -110,7 +110,8 @@ impl Membership {
         tracing::warn!("this machine is no server any more");
         self.client_host.copies().set_here(None);
         serving.end();
-        let addresses = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
+        let addresses =
+            self.link.lock().as_ref().map(|(links, _)| links.root().addresses()).unwrap_or_default();
         let kept = self.cluster.retired(addresses).and_then(|()| discard(&self.dir));
         let kept = kept.map_err(CertificateError::from);
         let kept = kept.and_then(|()| self.credentials().and_then(|credentials| credentials.retire()));
@@ -170,7 +171,8 @@ impl Membership {
     /// Moves this server's state into quarantine, for people to look at, and notes that the machine
     /// is to become a server again.
     pub(super) fn quarantine_server(&self, why: &str) -> Result<(), DataError> {
-        let addresses = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
+        let addresses =
+            self.link.lock().as_ref().map(|(links, _)| links.root().addresses()).unwrap_or_default();
         // This comes first: without its state the machine must not act as the former member.
         self.cluster.lost(addresses)?;
         Identity::change(&self.dir, |known| known.serves = None)?;

@@ -8,10 +8,12 @@ mod serving;
 use crate::client_host::ClientHost;
 use crate::cluster::{own_addresses, reachable_at};
 use crate::error::MachineError;
+use crate::links::ServerLinks;
 use crate::server::{Server, servers};
 use crate::settings::MachineSettings;
 use crate::upstream::Upstream;
 use data_dir::{ClusterFile, DataError, Identity, ServerNews};
+use ident::ServerId;
 use net::{
     CertificateError, CredentialStore, Listener, NetThread, Places, RoundTrips, ServerLink, ServerLinkStatus,
     SessionClient,
@@ -52,7 +54,8 @@ pub(crate) struct Membership {
     /// Set once the machine has them.
     credentials: Mutex<Option<Arc<CredentialStore>>>,
     serving: Mutex<Option<Serving>>,
-    link: Mutex<Option<(Arc<ServerLink>, NetThread)>>,
+    /// The links to all servers, and the thread of the one to the root server.
+    link: Mutex<Option<(Arc<ServerLinks>, NetThread)>>,
     mounted_on: OnceLock<PathBuf>,
     /// Held by a thread that changes the machine's part.
     changing: Mutex<()>,
@@ -144,7 +147,7 @@ impl Membership {
 
     /// The state of the connection to another machine's server.
     pub(crate) fn link_status(&self) -> Option<ServerLinkStatus> {
-        self.link.lock().as_ref().map(|(link, _)| link.status())
+        self.link.lock().as_ref().map(|(links, _)| links.root().status())
     }
 
     /// The machine's credentials, for calls to others and from others.
@@ -181,7 +184,7 @@ impl Membership {
         let voters = servers.iter().filter(|server| server.votes).count();
         // The only server names no address. It is reached at the address by which this machine
         // called it.
-        let called = self.link.lock().as_ref().map(|(link, _)| link.addresses()).unwrap_or_default();
+        let called = self.link.lock().as_ref().map(|(links, _)| links.root().addresses()).unwrap_or_default();
         let host = |server: &ServerAt| share_hosts::ListedHost {
             machine: server.machine,
             addresses: if server.addresses.is_empty() { called.clone() } else { server.addresses.clone() },
@@ -225,17 +228,21 @@ impl Membership {
         let later = Box::new(move |incarnation| {
             membership.upgrade().is_some_and(|membership| membership.counts_from(incarnation))
         });
+        let client = Arc::downgrade(&client_host);
         let (link, thread) = ServerLink::start(
-            addresses,
+            (ServerId::ROOT, addresses),
             (own, self.places.clone()),
             self.round_trips().clone(),
-            caller,
-            Arc::downgrade(&client_host),
+            caller.clone(),
+            client.clone(),
             (servers, later),
         )?;
-        self.client_host.connect(Upstream::There(link.clone()));
+        let ways = (self.places.clone(), self.round_trips().clone());
+        let links = Arc::new(ServerLinks::new(link.clone(), ways, caller, client));
+        self.client_host.connect(Upstream::There(links.clone()));
         link.begin();
-        *connection = Some((link, thread));
+        self.client_host.open_beside();
+        *connection = Some((links, thread));
         Ok(())
     }
 
@@ -347,15 +354,18 @@ impl Membership {
         }
     }
 
-    /// Makes another server lead, if this one leads. Everything of it still works: the next leader
-    /// calls this one, and clients ask here for that leader.
+    /// Makes other members lead the servers that members here lead. Everything still works: the
+    /// next leader calls this machine, and clients ask here for that leader.
     fn hand_over(&self) {
         let server = self.serving.lock().as_ref().map(|serving| serving.server.clone());
-        let Some(server) = server.filter(|server| !server.group().standing().alone) else { return };
-        let (mut handed_over, until) = (server.group().hand_over(), Instant::now() + HAND_OVER);
+        let Some(server) = server else { return };
+        let several = server.all_hosted().into_iter().filter(|hosted| !hosted.group().standing().alone);
+        let mut handed_over: Vec<_> = several.map(|hosted| hosted.group().hand_over()).collect();
+        let until = Instant::now() + HAND_OVER;
         // The end goes on without a successor, too. The thread may be one of a runtime, which must
         // not wait for a channel.
-        while handed_over.try_recv() == Err(TryRecvError::Empty) && Instant::now() < until {
+        while !handed_over.is_empty() && Instant::now() < until {
+            handed_over.retain_mut(|one| one.try_recv() == Err(TryRecvError::Empty));
             std::thread::sleep(HAND_OVER_LOOK);
         }
     }
@@ -371,7 +381,10 @@ impl Membership {
         let listener = self.serving.lock().as_mut().and_then(|serving| serving.listener.take());
         drop(listener);
         let connection = self.link.lock().take();
-        drop(connection);
+        if let Some((links, thread)) = connection {
+            links.end();
+            drop(thread);
+        }
         let serving = self.serving.lock().take();
         if let Some(mut serving) = serving {
             serving.end();

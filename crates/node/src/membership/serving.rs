@@ -5,7 +5,6 @@ use crate::callers::listen;
 use crate::cluster::reachable_at;
 use crate::error::{MachineError, failed, in_words, thread};
 use crate::members::MemberNet;
-use crate::receipts::Receipts;
 use crate::routes::LocalClient;
 use crate::server::Server;
 use crate::settings::Listen;
@@ -13,7 +12,7 @@ use admin::{ControlRefusal, RequestWork};
 use data_dir::{DataError, Identity, MARK, Placed, io, missing};
 use net::{Authority, CredentialStore, Listener};
 use os::{STOP_LOOK, private};
-use raft::{FOUNDER, Host, Keeping, MemberPlace, Standing};
+use raft::{FOUNDER, GroupFiles, Host, Keeping, MemberPlace, Standing};
 use share_hosts::{ReferenceIndex, ShareHost, wall_clock};
 use std::net::SocketAddr;
 use std::path::Path;
@@ -42,7 +41,7 @@ impl Membership {
         if serving.listener.is_none() {
             let listener = self.listen(serving, None, credentials).map_err(|error| failed(&error))?;
             if let Some(listener) = &listener {
-                serving.server.group().listens_at(reachable_at(listener.address()));
+                serving.server.listens_at(reachable_at(listener.address()));
             }
             serving.listener = listener;
         }
@@ -71,7 +70,6 @@ impl Membership {
                 "this server was found to have forgotten what it had acknowledged".to_owned(),
             ));
         }
-        let receipts = Receipts::new(self.settings.accepts_older);
         // People may accept an older state. Other hosts have copies, and this host makes its own
         // anew.
         if !self.settings.accepts_older {
@@ -104,33 +102,33 @@ impl Membership {
                 membership.change(move |membership| membership.lose(&why));
             }
         });
-        let (raises, with) = (self.settings.raises, (receipts, credentials.clone()));
-        let server = Server::new(&self.dir, share_host.clone(), raises, with, standing, damaged);
+        let chooses = (self.settings.raises, self.settings.balance);
+        let with = (self.settings.accepts_older, credentials.clone());
+        let server = Server::new(&self.dir, share_host.clone(), chooses, with, standing, damaged);
         let (machine, name) = (self.machine.0, self.settings.name.clone());
         let host = Host { machine, name, keeping: Keeping::Keeps, addresses: Vec::new() };
         let moved = identity.serves == Some(member) && identity.placed != Some(placed);
-        let place = MemberPlace {
-            member,
-            host,
-            founds: member == FOUNDER,
-            knows: self.settings.knows,
+        let place = MemberPlace { member, host, founds: member == FOUNDER, knows: self.settings.knows };
+        let files = GroupFiles {
+            dir: self.dir.join("server"),
             mark: Some(self.dir.join(MARK)),
             moved: moved && !self.settings.accepts_older,
         };
         let here: Arc<dyn LocalClient> = self.client_host.clone();
-        server.serve(Arc::downgrade(&here), self.settings.group, place, wires)?;
+        server.serve(Arc::downgrade(&here), self.settings.group, files, place, wires)?;
         let elsewhere = share_host.shares().server().disk().is_none();
         let known = Identity::change(&self.dir, |known| {
             (known.made, known.serves) = (true, Some(member));
             (known.shares, known.elsewhere) = (true, elsewhere);
         });
         if let Err(error) = known {
-            server.group().shutdown();
+            server.end();
             return Err(error.into());
         }
         server.tend_certificates();
         let references: Arc<dyn ReferenceIndex> = server.clone();
         let (ticker, surveyor, scrub) = (server.clone(), server.clone(), server.clone());
+        let balancer = server.clone();
         let (dir, settling) = (self.dir.clone(), server.clone());
         let threads = vec![
             thread("place", move || settle(&dir, placed, &settling))?,
@@ -138,6 +136,7 @@ impl Membership {
             thread("server-tick", move || ticker.tick())?,
             thread("survey", move || surveyor.survey())?,
             thread("scrub", move || scrub.run_scrub())?,
+            thread("balance", move || balancer.run_balance())?,
         ];
         let mut serving = Serving { member, server, listener: None, threads };
         // No machine calls one that is alone and has no open invitation.
@@ -149,7 +148,7 @@ impl Membership {
             Ok(listener) => {
                 serving.listener = listener;
                 if let Some(listener) = &serving.listener {
-                    serving.server.group().listens_at(reachable_at(listener.address()));
+                    serving.server.listens_at(reachable_at(listener.address()));
                 }
             }
             Err(error) if member == FOUNDER && !matches!(self.settings.listen, Listen::At(_)) => {
@@ -208,7 +207,7 @@ impl Serving {
             // A thread that panicked has said so.
             let _ = thread.join();
         }
-        self.server.group().shutdown();
+        self.server.end();
     }
 }
 

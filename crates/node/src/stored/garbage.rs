@@ -5,7 +5,7 @@ use super::unread;
 use crate::server::Server;
 use admin::{ControlProgress, ControlRefusal, DeletionReport, GarbageReport, KeptBy, KeptShares};
 use os::STOP_LOOK;
-use share_hosts::{PassProcess, ShareHost, StoreReport, Sum};
+use share_hosts::{PassProcess, ReferenceIndex, ShareHost, StoreReport, Sum};
 use shares::{AccountId, DatabaseError, ShareLease, State, StoredShare};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -118,10 +118,8 @@ struct Sorting<'a> {
 
 impl Sorting<'_> {
     fn take(&mut self, page: &[StoredShare]) -> Result<(), DatabaseError> {
-        let group = self.server.group();
-        let referenced = group.query(|_, rows| {
-            page.iter().map(|share| directory::refers_to(rows, &share.id.whole())).collect::<Vec<_>>()
-        });
+        let ids: Vec<_> = page.iter().map(|share| share.id).collect();
+        let referenced = self.server.refers_to(&ids);
         for (share, referenced) in page.iter().zip(referenced) {
             match share.state {
                 State::Stable if referenced => self.report.needed.add(share.length),

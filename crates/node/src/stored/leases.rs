@@ -6,7 +6,7 @@ use admin::{
     AccountReport, LeasesReport, ShareAccount, ShareLeaseReport, ShareReport, StoredState, UsageReport,
 };
 use namespace::ShareId;
-use share_hosts::{GROUP, Sum, uploader};
+use share_hosts::{GROUP, ReferenceIndex, Sum, uploader};
 use shares::{Account, AccountId, DatabaseError, Health, State};
 use std::collections::BTreeMap;
 use wire::MachineId;
@@ -62,9 +62,7 @@ pub(super) fn usage(server: &Server) -> Result<UsageReport, DatabaseError> {
 pub(super) fn of(server: &Server, shares: &[ShareId]) -> Result<LeasesReport, DatabaseError> {
     let (names, store) = (LeaseNames::new(server)?, server.shares().server());
     let mut report = LeasesReport { now: store.now(), shares: Vec::with_capacity(shares.len()) };
-    let referenced = server.group().query(|_, rows| {
-        shares.iter().map(|share| directory::refers_to(rows, &share.whole())).collect::<Vec<_>>()
-    });
+    let referenced = server.refers_to(shares);
     for (share, referenced) in shares.iter().zip(referenced) {
         let known = store.share(share)?;
         let standing = match known.as_ref().map(|known| (known.state, known.health)) {

@@ -5,7 +5,7 @@ use crate::receipts::Receipts;
 use crate::salvage::SalvageStore;
 use crate::{Listen, Machine, MachineSettings};
 use admin::{Change, Existing, Invitation};
-use ident::FileId;
+use ident::{FileId, ServerId};
 use lease::{Field, Kind, Label, Released, SessionId};
 use namespace::{AttributeChange, Cred, FileKind, FileSpec, Operation, RenameMode, Timestamp, operation};
 use net::call::{self, End, Stream};
@@ -96,7 +96,7 @@ impl TestCluster {
 /// The purpose of a machine that begins a session, or goes on with one.
 fn began(incarnation: u64, session: Option<SessionId>) -> Purpose {
     let start = Start { incarnation, drawn: 7, before: Vec::new(), greeting: 0 };
-    Purpose::Session { start, session, receipt: None }
+    Purpose::Session { server: ServerId::ROOT, start, session, receipt: None }
 }
 
 fn config_in(dir: &Path) -> Caller {
@@ -530,7 +530,7 @@ fn a_machine_joins_though_the_server_hangs_up() {
         let (began, server) = (std::time::Instant::now(), server.clone());
         let hangs_up = std::thread::spawn(move || {
             while began.elapsed() < Duration::from_millis(50) {
-                server.routes().lock().hang_up();
+                server.root().routes().lock().hang_up();
                 std::thread::yield_now();
             }
         });
@@ -602,7 +602,7 @@ fn of_two_copies_of_a_machine_one_is_up() {
     let (config, address) = (office.join("twin"), office.address.clone());
     let by = |incarnation, drawn, before: &[u64]| {
         let start = Start { incarnation, drawn, before: before.to_vec(), greeting: 0 };
-        Purpose::Session { start, session: None, receipt: None }
+        Purpose::Session { server: ServerId::ROOT, start, session: None, receipt: None }
     };
     run(async {
         let first = by(8, 5, &[4]);
@@ -644,13 +644,13 @@ fn a_server_that_has_forgotten_is_told_so() {
         (receipt.session, receipt)
     });
     let server = office.server.server().unwrap();
-    assert_eq!(server.has_forgotten(&receipt), None);
+    assert_eq!(server.root().has_forgotten(&receipt), None);
     let forged = [
         Receipt { up_to: 9, ..receipt },
         Receipt { session: SessionId(session.0 + 100), ..receipt },
         Receipt { server: (receipt.server.0, receipt.server.1 ^ 1), ..receipt },
     ];
-    assert!(forged.iter().all(|forged| server.has_forgotten(forged).is_none()));
+    assert!(forged.iter().all(|forged| server.root().has_forgotten(forged).is_none()));
     // These receipts are by a server that has the secret: this server at a later time.
     let later = Receipts::new(false);
     later.are_by(server.authority().unwrap().secret());
@@ -663,6 +663,6 @@ fn a_server_that_has_forgotten_is_told_so() {
         prove(SessionId(session.0 + 100), 0, receipt.server),
         prove(session, 0, (receipt.server.0, receipt.server.1 ^ 1)),
     ] {
-        assert!(server.has_forgotten(&receipt).is_some(), "{receipt:?}");
+        assert!(server.root().has_forgotten(&receipt).is_some(), "{receipt:?}");
     }
 }

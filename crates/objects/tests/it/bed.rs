@@ -56,7 +56,7 @@ impl Bed {
         let settings = MachineSettings { listen: Listen::At(any_port), ..MachineSettings::default() };
         let machine = Machine::start(dir.path(), "a test", settings).unwrap();
         let store = Arc::clone(machine.store());
-        let root = store.root(b"/", false).await.unwrap();
+        let root = store.root(b"/").await.unwrap();
         Bed { machine: Some(machine), store, root, who: Cred::default(), dir }
     }
 

@@ -5,7 +5,7 @@ use lease::caching::{AccessMask, CachingState, Sharing};
 use namespace::{Cred, Timestamp};
 use objects::{
     BasicChange, ByteRange, CreateAction, CreateDisposition, CreateOptions, Deletion, DosAttributes,
-    OpenRequest, StoreError, TimeChange,
+    OpenRequest, Root, StoreError, TimeChange,
 };
 
 fn with(disposition: CreateDisposition, options: u32) -> OpenRequest {
@@ -138,7 +138,7 @@ async fn rights_are_those_of_posix() {
     assert_eq!(open(&bed, 0).await, Err(StoreError::AccessDenied));
     let most = open(&bed, 0x0200_0000).await.unwrap();
     assert_eq!(most & (READ | WRITE | DELETE), READ);
-    let root = bed.store.root(b"/", true).await.unwrap();
+    let root = Root { read_only: true, ..bed.store.root(b"/").await.unwrap() };
     bed.who = Cred::default();
     bed.root = root;
     assert_eq!(open(&bed, WRITE).await, Err(StoreError::AccessDenied));

@@ -3,7 +3,7 @@
 use crate::bed::{ALL, Bed, DELETE, READ, WRITE, open_if, request};
 use lease::caching::{AccessMask, Sharing};
 use namespace::Cred;
-use objects::{CreateOptions, Info, Open, OpenRequest, SecurityDescriptor, StoreError};
+use objects::{BasicChange, CreateOptions, Info, Listing, Open, OpenRequest, SecurityDescriptor, StoreError};
 
 const OWNER: [u8; 16] = [1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 0, 0, 0, 0];
 const EVERYONE: [u8; 12] = [1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0];
@@ -96,7 +96,7 @@ async fn chmod_ends_a_list() {
     let file = bed.file("f", b"").await;
     file.set_security(SecurityDescriptor::DACL, list(&[(0, 0, READ, &USER_7)])).await.unwrap();
     assert_eq!(opens(&bed, "f", READ).await, Err(StoreError::AccessDenied));
-    let change = objects::BasicChange { mode: Some(0o640), ..Default::default() };
+    let change = BasicChange { mode: Some(0o640), ..Default::default() };
     file.set_basic(change).await.unwrap();
     assert_eq!(opens(&bed, "f", READ).await, Ok(READ));
 }
@@ -129,4 +129,51 @@ async fn a_file_may_be_made_with_a_descriptor() {
     let opened = bed.open("f", OpenRequest { security, ..open_if() }).await.unwrap();
     assert_eq!(opened.open.access(), AccessMask(ALL));
     assert_eq!(opens(&bed, "f", 2).await, Err(StoreError::AccessDenied));
+}
+
+/// The names that a listing of the share has, but for its dots.
+async fn listed(bed: &Bed, pattern: &str) -> Result<Vec<String>, StoreError> {
+    let root = bed.open("", request(READ, Sharing::ALL)).await.unwrap().open;
+    let pattern = Some(pattern.to_owned());
+    let entries = root.list(Listing { pattern, limit: 100, ..Listing::default() }).await?;
+    let mut names: Vec<String> = entries.into_iter().map(|entry| entry.name).collect();
+    names.retain(|name| name != "." && name != "..");
+    names.sort();
+    Ok(names)
+}
+
+#[tokio::test]
+async fn a_share_that_hides_lists_only_what_its_user_may_read() {
+    let mut bed = Bed::new().await;
+    let dacl = SecurityDescriptor::DACL;
+    let (ea, attributes) = (0x8, AccessMask::READ_ATTRIBUTES.0);
+    for name in ["Open", "closed", "for 7", "without eas", "without attributes"] {
+        drop(bed.file(name, b"").await);
+    }
+    for name in ["dir", "private"] {
+        drop(bed.directory(name).await);
+    }
+    for name in ["closed", "private"] {
+        let open = bed.open(name, request(ALL, Sharing::ALL)).await.unwrap().open;
+        open.set_basic(BasicChange { mode: Some(0o700), ..BasicChange::default() }).await.unwrap();
+    }
+    for (name, rights) in
+        [("for 7", READ), ("without eas", READ & !ea), ("without attributes", READ & !attributes)]
+    {
+        let open = bed.open(name, request(ALL, Sharing::ALL)).await.unwrap().open;
+        open.set_security(dacl, list(&[(0, 0, rights, &USER_7)])).await.unwrap();
+    }
+    let all = ["Open", "closed", "dir", "for 7", "private", "without attributes", "without eas"];
+    bed.who = Cred { uid: 7, gid: 7, ..Cred::default() };
+    assert_eq!(listed(&bed, "*").await.unwrap(), all, "nothing is hidden unless the share says so");
+    bed.root.hides_unreadable = true;
+    assert_eq!(listed(&bed, "*").await.unwrap(), ["Open", "dir", "for 7"]);
+    assert_eq!(listed(&bed, "open").await.unwrap(), ["Open"]);
+    assert_eq!(listed(&bed, "CLOSED").await, Err(StoreError::NoSuchFile));
+    assert_eq!(listed(&bed, "c*").await, Err(StoreError::NoSuchFile));
+    assert_eq!(opens(&bed, "closed", attributes).await, Ok(attributes), "who knows a name opens it");
+    bed.who = Cred { uid: 8, gid: 8, ..Cred::default() };
+    assert_eq!(listed(&bed, "*").await.unwrap(), ["Open", "dir"]);
+    bed.who = Cred::default();
+    assert_eq!(listed(&bed, "*").await.unwrap(), ["Open", "closed", "dir", "private"]);
 }

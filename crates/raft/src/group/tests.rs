@@ -8,14 +8,17 @@ mod several;
 use super::*;
 use crate::FOUNDER;
 use crate::Wire;
+use crate::alarm::DiskAlarm;
 use crate::stop::stop;
-use crate::store::RowStore;
+use crate::store::StoreSettings;
+use crate::{Conversation, GroupFiles, GroupHost};
 use directory::Output;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Weak;
 use std::time::Instant;
 
+const ROWS: StoreSettings = StoreSettings { cache_bytes: 1 << 20, overlay_bytes: 1 << 20 };
 /// Size of the log's segments by default.
 const SEGMENT_BYTES: u64 = 8 << 20;
 
@@ -51,20 +54,23 @@ fn open(dir: &Path, settings: GroupSettings) -> (Group, Delivered) {
 }
 
 pub(crate) fn open_alone(dir: &Path, settings: GroupSettings, deliver: Deliver) -> Group {
-    let group = Group::open(dir, settings, root(), alone("first"), Arc::new(Nobody), deliver);
+    let host = GroupHost::open(files(dir), settings).unwrap_or_else(|e| stop(&e));
+    let group = host.group(GroupId::FIRST, root(), alone("first"), Arc::new(Nobody), deliver);
     let group = group.unwrap_or_else(|e| stop(&e));
     group.begin();
     group
 }
 
-fn alone(name: &str) -> MemberPlace {
+pub(crate) fn files(dir: &Path) -> GroupFiles {
+    GroupFiles { dir: dir.to_owned(), mark: None, moved: false }
+}
+
+pub(crate) fn alone(name: &str) -> MemberPlace {
     MemberPlace {
         member: FOUNDER,
         host: Host { name: name.to_owned(), ..Host::default() },
         founds: true,
         knows: Versions::KNOWN,
-        mark: None,
-        moved: false,
     }
 }
 
@@ -72,7 +78,7 @@ fn alone(name: &str) -> MemberPlace {
 pub(crate) struct Nobody;
 
 impl Wires for Nobody {
-    fn to(&self, _: u64, _: u64) -> Box<dyn Wire> {
+    fn to(&self, _: u64) -> Box<dyn Wire> {
         unreachable!("a lone voter calls nobody")
     }
 
@@ -81,7 +87,7 @@ impl Wires for Nobody {
     }
 }
 
-fn input(incarnation: u64) -> Input {
+pub(crate) fn input(incarnation: u64) -> Input {
     Input::Open {
         machine: directory::FOUNDER,
         incarnation,
@@ -163,11 +169,7 @@ fn after_an_orderly_end_nothing_is_replayed() {
     group.shutdown();
     drop(group);
     assert_eq!(begun(&delivered).len(), 50, "an orderly end takes along what was proposed");
-    let store = RowStore::open(
-        &dir.path().join("rows"),
-        StoreSettings { cache_bytes: 1 << 20, overlay_bytes: 1 << 20 },
-    )
-    .unwrap();
+    let store = RowStore::open(&dir.path().join("rows"), ROWS).unwrap();
     let position = Position::decode(&store.position().unwrap()).unwrap();
     drop(store);
     let log = RaftLog::open(&dir.path().join("log"), SEGMENT_BYTES, 0).unwrap();
@@ -327,17 +329,16 @@ fn a_snapshot_carries_the_whole_state_to_another_group() {
     };
     let other = Arc::new(RwLock::new(
         open_machine(
-            &Local,
-            to.path(),
-            GroupSettings::default(),
-            root(),
-            &alone("other"),
-            Alarm::new(|why| panic!("{why}")),
+            RowStore::open(&to.path().join("rows"), ROWS).unwrap(),
+            FirstState::Cluster(root()),
+            "other",
+            Versions::KNOWN,
+            DiskAlarm::default().member(|why| panic!("{why}")),
         )
         .unwrap()
         .0,
     ));
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         let mut builder = state(group.machine.clone()).try_create_snapshot_builder(true).await.unwrap();
         let snapshot = builder.build_snapshot().await.unwrap();

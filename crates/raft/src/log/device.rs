@@ -15,14 +15,17 @@ use super::segment::Frame;
 use super::segments::Segments;
 use super::{LogError, LogRecord, RaftLog, decode, forward, invalid, recovery};
 use crate::disk::Disk;
+use crate::group_id::GroupId;
 use crate::runtime::Runtime;
-use crate::types::{GroupEntry, GroupId};
+use crate::types::GroupEntry;
+use openraft::async_runtime::AsyncRuntime;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 /// Bytes of changes that wait until something rests on them. More are written anyway.
 pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
@@ -31,12 +34,18 @@ pub(super) const WAITING_BYTES_MAX: usize = 1 << 20;
 /// member that is so far behind waits for other things.
 const RECENT_BYTES_MAX: usize = 16 << 20;
 
+/// A flush waits for other groups that are about to write, at most this part of the time that the
+/// last one took.
+const GATHERS: u32 = 4;
+/// The longest wait for them.
+const GATHERS_MAX: Duration = Duration::from_millis(1);
+
 /// A waiter for a flush.
 pub(super) type FlushWaiter = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 
 /// The log of a machine.
 pub(crate) struct LogDevice {
-    dir: PathBuf,
+    pub(super) dir: PathBuf,
     /// Held while a frame is written. It is locked before `state`.
     pub(super) segments: Mutex<Segments>,
     pub(super) state: Mutex<LogState>,
@@ -59,8 +68,15 @@ pub(super) struct LogState {
     /// Whether a thread writes for them.
     is_flushing: bool,
     /// An error after which nothing is written any more.
-    broken: Option<LogError>,
+    pub(super) broken: Option<LogError>,
     pub(super) flushes: u64,
+    /// How many batches were taken.
+    taken: u64,
+    /// How many groups have put something since, and had for the last batch.
+    groups_waiting: usize,
+    groups_flushed: usize,
+    /// How long the last flush took.
+    took: Duration,
     /// The files, as the last flush left them.
     files: LogFiles,
 }
@@ -103,12 +119,23 @@ impl LogState {
     /// Takes the changes that wait.
     fn take(&mut self) -> Result<LogBatch, postcard::Error> {
         let mut batch = mem::take(&mut self.waiting);
+        self.taken += 1;
+        self.groups_flushed = mem::take(&mut self.groups_waiting);
         for group in mem::take(&mut batch.starts) {
             let starts = self.group(group).starts.lock().clone();
             batch.add(&LogRecord::Of(group, LogChange::Starts(starts)), 0)?;
             batch.noted.push((group, Noted::Starts));
         }
         Ok(batch)
+    }
+
+    /// Counts a change that a group has put.
+    fn counts(&mut self, group: GroupId) {
+        self.put += 1;
+        let round = self.taken + 1;
+        if mem::replace(&mut self.group(group).put_in, round) != round {
+            self.groups_waiting += 1;
+        }
     }
 
     /// Puts a batch that was not written before the changes that came meanwhile.
@@ -173,6 +200,17 @@ impl LogDevice {
         self.state.lock().open.remove(&group);
     }
 
+    /// Returns whether the log of the group is open.
+    pub(crate) fn is_open(&self, group: GroupId) -> bool {
+        self.state.lock().open.contains(&group)
+    }
+
+    /// Returns whether something that was put is not durable yet.
+    pub(super) fn waits(&self) -> bool {
+        let state = self.state.lock();
+        state.durable < state.put
+    }
+
     /// Returns whether several groups are open: a flush of one keeps others waiting.
     pub(super) fn is_shared(&self) -> bool {
         self.state.lock().open.len() > 1
@@ -184,7 +222,7 @@ impl LogDevice {
         let put = state.waiting.add(&LogRecord::Of(group, change), 0);
         put.map_err(|e| invalid(&self.dir, &e))?;
         state.waiting.noted.push((group, noted));
-        state.put += 1;
+        state.counts(group);
         Ok(())
     }
 
@@ -192,7 +230,7 @@ impl LogDevice {
     pub(super) fn put_starts(&self, group: GroupId) {
         let mut state = self.state.lock();
         state.waiting.starts.insert(group);
-        state.put += 1;
+        state.counts(group);
     }
 
     /// Puts entries of a group, which must follow its last one.
@@ -216,7 +254,7 @@ impl LogDevice {
             let record = LogRecord::Of(group, LogChange::Append(entry));
             state.waiting.add(&record, bytes).map_err(|e| invalid(&self.dir, &e))?;
             state.waiting.noted.push((group, Noted::Append(log_id, bytes as u32)));
-            state.put += 1;
+            state.counts(group);
             let index = state.group(group);
             index.waiting.push_back(log_id);
             if let LogRecord::Of(_, LogChange::Append(entry)) = record {
@@ -246,9 +284,11 @@ impl LogDevice {
             }
             (state.take().map_err(|e| invalid(&self.dir, &e))?, state.put)
         };
+        let begun = Instant::now();
         let written = self.write(&mut segments, &mut batch);
         self.note_full(&written);
         let mut state = self.state.lock();
+        state.took = begun.elapsed();
         let place = match written {
             Ok(place) => place,
             Err(error) => {
@@ -288,12 +328,41 @@ impl LogDevice {
         if mem::replace(&mut state.is_flushing, true) {
             return;
         }
+        let is_shared = state.open.len() > 1;
         drop(state);
-        let device = self.clone();
-        Runtime::beside(move || device.flush_for_waiters());
+        self.clone().begin_flush(is_shared);
     }
 
-    fn flush_for_waiters(&self) {
+    /// Flushes on a thread that may wait for the disk. With several groups it first waits for
+    /// others that are about to write.
+    fn begin_flush(self: Arc<Self>, is_shared: bool) {
+        if !is_shared {
+            return Runtime::beside(move || self.flush_for_waiters());
+        }
+        drop(Runtime::spawn(async move {
+            self.gather().await;
+            Runtime::beside(move || self.flush_for_waiters());
+        }));
+    }
+
+    /// Waits until as many groups have put something as have for the last flush, so that one flush
+    /// is for all of them. Otherwise half of them would wait for each other's flush in turn.
+    async fn gather(&self) {
+        let begun = Instant::now();
+        loop {
+            let (groups, before, took) = {
+                let state = self.state.lock();
+                (state.groups_waiting, state.groups_flushed, state.took)
+            };
+            if groups >= before || begun.elapsed() > (took / GATHERS).min(GATHERS_MAX) {
+                return;
+            }
+            // Each task that is ready goes on once, and tokio looks for messages.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn flush_for_waiters(self: Arc<Self>) {
         loop {
             let flushed = self.flush();
             let mut state = self.state.lock();
@@ -303,13 +372,16 @@ impl LogDevice {
                 .partition(|(put, _)| *put <= durable || flushed.is_err());
             state.is_flushing = !wait.is_empty();
             state.waiters = wait;
-            let ends = !state.is_flushing;
+            let (ends, is_shared) = (!state.is_flushing, state.open.len() > 1);
             drop(state);
             for (put, waiter) in told {
                 waiter(if put <= durable { Ok(()) } else { flushed.clone() });
             }
             if ends {
                 return;
+            }
+            if is_shared {
+                return self.begin_flush(true);
             }
         }
     }
@@ -400,12 +472,14 @@ impl LogDevice {
     }
 
     /// Returns whether another segment exists for when this one is full. It reserves one if the
-    /// disk has room.
+    /// disk has room. With several groups it does not wait for a write that is under way: the
+    /// caller asks again.
     pub(super) fn has_spare(&self) -> bool {
         if self.state.lock().files.spares > 0 {
             return true;
         }
-        let mut segments = self.segments.lock();
+        let segments = if self.is_shared() { self.segments.try_lock() } else { Some(self.segments.lock()) };
+        let Some(mut segments) = segments else { return false };
         let reserved = segments.reserve_one();
         self.state.lock().files = LogFiles::of(&segments);
         reserved.is_ok()

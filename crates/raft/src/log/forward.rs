@@ -3,7 +3,8 @@
 use super::index::{GroupIndex, LogChange, Spot};
 use super::segments::Segments;
 use super::{LogRecord, decode};
-use crate::types::{GroupEntry, GroupId};
+use crate::group_id::GroupId;
+use crate::types::GroupEntry;
 use std::collections::BTreeMap;
 
 /// So many segments in service are a long log.

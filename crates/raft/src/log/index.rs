@@ -84,6 +84,8 @@ pub(super) struct GroupIndex {
     pub(super) spots: VecDeque<Spot>,
     /// Entries that are not durable yet. They follow those of `spots`.
     pub(super) waiting: VecDeque<LogId>,
+    /// The batch of the log for which it has last put something.
+    pub(super) put_in: u64,
     /// Used while opening: entries below this index were in segments that are gone. They must turn
     /// out to be purged.
     gone_below: u64,

@@ -27,10 +27,13 @@ mod tests;
 pub(crate) use device::LogDevice;
 pub(super) use recent::{Recent, bytes_of};
 
+use super::group_id::GroupId;
+use super::runtime::Runtime;
 use super::starts::Starts;
-use super::types::{GroupEntry, GroupId, LogId, Vote};
+use super::types::{GroupEntry, LogId, Vote};
 use crate::store::lacks_room;
 use index::{LogChange, Noted, SegmentStart};
+use openraft::async_runtime::AsyncRuntime;
 use os::is_lost;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -240,6 +243,28 @@ impl RaftLog {
     /// Reads the entry at `index` from the disk.
     pub(super) fn read(&self, index: u64) -> Result<Option<GroupEntry>, LogError> {
         self.device.read(self.group, index)
+    }
+
+    /// Reads the entry at `index` likewise. If other groups would have to wait for the disk, a
+    /// thread beside reads.
+    pub(super) async fn read_beside(self: &Arc<Self>, index: u64) -> Result<Option<GroupEntry>, LogError> {
+        if !self.is_shared() {
+            return self.read(index);
+        }
+        let log = self.clone();
+        // The runtime drops the work of a thread only at its end.
+        let read = Runtime::spawn_blocking(move || log.read(index)).await;
+        read.unwrap_or_else(|cause| Err(failed("reading", &self.device.dir, cause)))
+    }
+
+    /// Returns whether something that was put is not durable yet.
+    pub(super) fn waits(&self) -> bool {
+        self.device.waits()
+    }
+
+    /// Returns the error after which nothing is written any more.
+    pub(super) fn broken(&self) -> Option<LogError> {
+        self.device.state.lock().broken.clone()
     }
 
     /// Rereads from the disk the segment after the one whose first frame is `after`. Returns its

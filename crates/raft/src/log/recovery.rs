@@ -5,7 +5,7 @@ use super::segment::Segment;
 use super::segments::Segments;
 use super::{LogError, LogRecord, decode_sized};
 use crate::disk::Disk;
-use crate::types::GroupId;
+use crate::group_id::GroupId;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;

@@ -2,9 +2,10 @@
 
 use os::is_lost;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The reason why the store's file cannot be used.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum RowStoreError {
     /// The disk failed, or the file's content is wrong.
     #[error("{doing} {file}: {cause}", file = file.display())]
@@ -14,7 +15,7 @@ pub enum RowStoreError {
         /// The file.
         file: PathBuf,
         /// Why it failed.
-        cause: Box<redb::Error>,
+        cause: Arc<redb::Error>,
     },
     /// Another version wrote the file.
     #[error("{file} has format {found}, this version reads {}", super::FORMAT, file = file.display())]
@@ -28,7 +29,7 @@ pub enum RowStoreError {
 
 impl RowStoreError {
     pub(super) fn new(doing: &'static str, file: &Path, cause: impl Into<redb::Error>) -> RowStoreError {
-        RowStoreError::File { doing, file: file.to_owned(), cause: Box::new(cause.into()) }
+        RowStoreError::File { doing, file: file.to_owned(), cause: Arc::new(cause.into()) }
     }
 
     /// Returns whether written data is lost: the file holds other bytes, or the disk cannot read

@@ -1,85 +1,63 @@
-//! The ordered rows of the server's state on this machine's disk.
+//! The ordered rows of a group's state on this machine's disk.
 //!
 //! There are three layers. The active one has the changes since the last checkpoint began. The
 //! frozen one has the changes that this checkpoint writes or wrote; afterwards it has no news, but
 //! answers faster. Below is a redb file with everything as of the last finished checkpoint. The log
-//! makes the upper two durable.
+//! makes the upper two durable. All groups of a machine have their rows in one file ([`RowFile`]).
 //!
-//! A checkpoint is one durable commit of the frozen layer together with `meta`, which has its
-//! position in the log. So the file is always exactly the state after one log entry.
+//! A checkpoint is one durable commit of the frozen layer together with the position of its state
+//! in the log. So the file has of each group exactly the state after one log entry.
 
 mod blocks;
 mod error;
+mod file;
 mod overlay;
 mod reread;
 #[cfg(test)]
 mod tests;
 
 pub use error::RowStoreError;
+pub use file::{FORMAT, RowFile};
 pub use reread::Reread;
 
 use crate::alarm::Alarm;
-use crate::disk::{self, DiskFile};
+use crate::disk::DiskFile;
+use crate::group_id::GroupId;
 use crate::stop::stop;
 use blocks::Blocks;
 pub(crate) use blocks::{LOOK, lacks_room};
+use file::{LowerLayers, RowChange, RowTable};
 use overlay::{Overlay, RowKey};
 use parking_lot::RwLock;
-use redb::backends::FileBackend;
-use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageBackend, TableDefinition, TableError};
-use std::fs::File;
+use redb::StorageBackend;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Version of what redb holds: the two tables below, rows as the directory encodes them.
-pub const FORMAT: u32 = 1;
-const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
-const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
-/// Keys of [`META`].
-const META_FORMAT: &str = "format";
-const META_POSITION: &str = "position";
-
-/// Bounds of a [`RowStore`].
+/// Bounds of a [`RowFile`].
 #[derive(Clone, Copy, Debug)]
 pub struct StoreSettings {
     /// Bytes of memory for pages of the file.
     pub cache_bytes: usize,
-    /// Bytes of memory for changed rows in one layer; there are two layers.
+    /// Bytes of memory for changed rows of all groups in one layer; there are two layers.
     pub overlay_bytes: usize,
 }
 
-/// The rows. Reads and changes never fail, see [`directory::Store`]. Damage raises the alarm, and
-/// any other disk error stops the process ([`crate::EXIT_DISK`]).
+/// The rows of a group. Reads and changes never fail, see [`directory::Store`]. Damage raises the
+/// alarm, and any other disk error stops the process ([`crate::EXIT_DISK`]).
 pub struct RowStore {
     active: Overlay,
-    disk: Arc<RowFile>,
-    overlay_bytes: usize,
+    below: Arc<RwLock<LowerLayers>>,
+    file: Arc<RowFile>,
+    group: GroupId,
+    /// Bytes of the active layer, as the file has last been told.
+    told: AtomicUsize,
     alarm: Option<Alarm>,
-}
-
-/// The part of the store that a checkpoint under way shares.
-struct RowFile {
-    path: PathBuf,
-    blocks: Blocks,
-    database: Database,
-    below: RwLock<LowerLayers>,
-}
-
-/// The layers below the active one. The end of a checkpoint replaces them together.
-struct LowerLayers {
-    frozen: Option<Arc<Overlay>>,
-    /// Whether the frozen layer is being written.
-    writing: bool,
-    rows: Arc<RowTable>,
-    position: Option<Vec<u8>>,
 }
 
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
-/// The file's format, and its position after the first checkpoint.
-type Meta = (u32, Option<Vec<u8>>);
-type RowTable = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// The size of the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -95,84 +73,31 @@ pub struct StoreStats {
 }
 
 impl RowStore {
-    /// Opens the file at `path`, or creates it. The state is that of the last checkpoint. Opening
-    /// is immediate, also after a crash, whatever the size.
+    /// Opens the file at `path`, or creates it, for the first group alone. See [`RowFile`].
     pub fn open(path: &Path, settings: StoreSettings) -> Result<RowStore, RowStoreError> {
-        if !path.try_exists().map_err(|cause| RowStoreError::new("opening", path, cause))? {
-            RowStore::create(path, settings)?;
-        }
-        RowStore::open_file(path, settings)
+        RowFile::open(path, settings)?.group(GroupId::FIRST)
     }
 
-    /// Opens a file of another disk likewise.
-    pub fn open_on(
-        disk: &dyn disk::Disk,
-        path: &Path,
-        settings: StoreSettings,
-    ) -> Result<RowStore, RowStoreError> {
-        let failed = |cause: io::Error| RowStoreError::new("opening", path, cause);
-        let file = disk.open(path, true).map_err(failed)?;
-        RowStore::over(Blocks::open(OnDisk(file), None).map_err(failed)?, path, settings)
-    }
-
-    /// Makes a file without rows. It is at `path` once it is whole.
-    fn create(path: &Path, settings: StoreSettings) -> Result<(), RowStoreError> {
-        let new = path.with_extension("new");
-        let failed = |cause: io::Error| RowStoreError::new("creating", path, cause);
-        match std::fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            Ok(()) | Err(_) => {}
-        }
-        RowStore::open_file(&new, settings)?;
-        std::fs::rename(&new, path).map_err(failed)?;
-        File::open(path.parent().unwrap_or(Path::new("."))).and_then(|dir| dir.sync_all()).map_err(failed)
-    }
-
-    fn open_file(path: &Path, settings: StoreSettings) -> Result<RowStore, RowStoreError> {
-        let open = || -> Result<_, redb::Error> {
-            let file =
-                os::private::options().read(true).write(true).create(true).truncate(false).open(path)?;
-            let disk = file.try_clone()?;
-            Ok(Blocks::open(FileBackend::new(file)?, Some(disk))?)
-        };
-        let blocks = open().map_err(|e| RowStoreError::new("opening", path, e))?;
-        RowStore::over(blocks, path, settings)
-    }
-
-    fn over(blocks: Blocks, path: &Path, settings: StoreSettings) -> Result<RowStore, RowStoreError> {
-        let database = Database::builder()
-            .set_cache_size(settings.cache_bytes)
-            .create_with_backend(blocks.clone())
-            .map_err(|e| RowStoreError::new("opening", path, e))?;
-        let position = read_meta(&database).map_err(|e| RowStoreError::new("reading", path, e))?;
-        let position = match position {
-            Some((FORMAT, position)) => position,
-            Some((found, _)) => return Err(RowStoreError::Format { file: path.to_owned(), found }),
-            None => {
-                begin(&database).map_err(|e| RowStoreError::new("creating", path, e))?;
-                None
-            }
-        };
-        let rows = read_rows(&database).map_err(|e| RowStoreError::new("reading", path, e))?;
-        let below = RwLock::new(LowerLayers { frozen: None, writing: false, rows, position });
-        let disk = Arc::new(RowFile { path: path.to_owned(), blocks, database, below });
-        Ok(RowStore { active: Overlay::default(), disk, overlay_bytes: settings.overlay_bytes, alarm: None })
+    fn of(file: Arc<RowFile>, group: GroupId, below: Arc<RwLock<LowerLayers>>) -> RowStore {
+        RowStore { active: Overlay::default(), below, file, group, told: AtomicUsize::new(0), alarm: None }
     }
 
     /// Sets the alarm that a read of damaged data raises.
-    pub(crate) fn with_alarm(self, alarm: Alarm) -> RowStore {
-        RowStore { alarm: Some(alarm), ..self }
+    pub(crate) fn with_alarm(mut self, alarm: Alarm) -> RowStore {
+        self.alarm = Some(alarm);
+        self
     }
 
     /// Returns the position of the last finished checkpoint; none before the first.
     pub fn position(&self) -> Option<Vec<u8>> {
-        self.disk.below.read().position.clone()
+        self.below.read().position.clone()
     }
 
-    /// Returns whether the active layer has reached its bound. Then a checkpoint is needed, or a
-    /// wait for the one under way.
+    /// Returns whether the active layers of all groups have reached their bound, and this group has
+    /// its share of it. Then a checkpoint is needed, or a wait for the one under way.
     pub fn is_full(&self) -> bool {
-        self.active.bytes() >= self.overlay_bytes
+        let own = self.active.bytes();
+        self.file.is_over(self.told.swap(own, Relaxed), own)
     }
 
     /// Returns whether nothing changed since the last checkpoint began.
@@ -183,38 +108,41 @@ impl RowStore {
     /// Begins a checkpoint of the present rows, which are the state at `position`. None while one
     /// is under way.
     pub fn checkpoint(&mut self, position: Vec<u8>) -> Option<Checkpoint> {
-        let mut below = self.disk.below.write();
+        let mut below = self.below.write();
         if below.writing {
             return None;
         }
         let frozen = Arc::new(std::mem::take(&mut self.active));
         (below.frozen, below.writing) = (Some(frozen.clone()), true);
-        Some(Checkpoint { disk: self.disk.clone(), frozen, position })
+        let (file, group) = (self.file.clone(), self.group);
+        Some(Checkpoint { file, group, below: self.below.clone(), frozen, position })
     }
 
     /// Returns whether a checkpoint is under way.
     pub fn is_checkpointing(&self) -> bool {
-        self.disk.below.read().writing
+        self.below.read().writing
     }
 
     /// Returns whether a checkpoint waits for room on the disk.
     pub fn lacks_room(&self) -> bool {
-        self.disk.blocks.is_full()
+        self.file.blocks.is_full()
     }
 
-    /// Makes a checkpoint that waits for room fail, and its writer with it.
+    /// Makes a checkpoint that waits for room fail, and its writer with it. If other groups wait
+    /// for the same commit and go on, it waits with them.
     pub fn give_up_waiting(&self) {
-        self.disk.blocks.wait_for_room(false);
+        self.file.gives_up_waiting(self.group);
     }
 
     /// Returns the rows as of the last finished checkpoint. Later changes do not touch the view.
     pub fn view(&self) -> RowView {
-        let below = self.disk.below.read();
+        let below = self.below.read();
         RowView {
             rows: below.rows.clone(),
             position: below.position.clone(),
-            path: self.disk.path.clone(),
-            blocks: self.disk.blocks.clone(),
+            path: self.file.path.clone(),
+            blocks: self.file.blocks.clone(),
+            group: self.group,
         }
     }
 
@@ -226,38 +154,37 @@ impl RowStore {
         if self.is_full() { self.checkpoint(Vec::new()).map_or(Ok(()), Checkpoint::write) } else { Ok(()) }
     }
 
-    /// Replaces all rows and the position by those of `view`, durably. Must not be called while a
-    /// checkpoint is under way.
-    pub fn replace(&mut self, view: &RowView) -> Result<(), RowStoreError> {
-        self.active = Overlay::default();
-        self.disk.below.write().frozen = None;
-        self.disk.write("replacing", view.position.clone().unwrap_or_default(), |table| {
-            table.retain(|_, _| false)?;
-            for row in view.rows.range::<&[u8]>(..)? {
-                let (key, value) = row?;
-                table.insert(key.value(), value.value())?;
-            }
-            Ok(())
-        })
+    /// Begins to replace all rows and the position by those of `view`. Must not be called while a
+    /// checkpoint is under way. [`RowStore::take_over`] ends it.
+    pub(crate) fn replacement(&self, view: RowView) -> Replacement {
+        self.below.write().replacing = true;
+        Replacement { file: self.file.clone(), group: self.group, below: self.below.clone(), view }
     }
 
-    /// Returns the size of the store.
+    /// Takes over the rows that have replaced its own in the file.
+    pub(crate) fn take_over(&mut self, replaced: Replaced) {
+        self.active = Overlay::default();
+        let mut below = self.below.write();
+        (below.frozen, below.replacing) = (None, false);
+        (below.rows, below.position) = (replaced.rows, Some(replaced.position));
+    }
+
+    /// Returns the size of the store. The file has the rows of all groups.
     pub fn stats(&self) -> StoreStats {
-        let below = self.disk.below.read();
+        let below = self.below.read();
         let (rows, bytes) = below.frozen.as_ref().map_or((0, 0), |frozen| (frozen.rows(), frozen.bytes()));
         StoreStats {
             overlay_rows: self.active.rows() + rows,
             overlay_bytes: self.active.bytes() + bytes,
-            file_bytes: std::fs::metadata(&self.disk.path).map_or(0, |file| file.len()),
-            repaired_bits: self.disk.blocks.repaired(),
+            file_bytes: std::fs::metadata(&self.file.path).map_or(0, |file| file.len()),
+            repaired_bits: self.file.blocks.repaired(),
         }
     }
 
     fn read_failed(&self, cause: redb::StorageError) -> ! {
-        let error = RowStoreError::new("reading", &self.disk.path, cause);
+        let error = RowStoreError::new("reading", &self.file.path, cause);
         match &self.alarm {
-            Some(alarm) if error.is_damage() => alarm.raise(&error),
-            Some(alarm) => alarm.stop(&error),
+            Some(alarm) => alarm.disk_failed(&error, error.is_damage()),
             None => stop(&error),
         }
     }
@@ -268,7 +195,7 @@ impl directory::Store for RowStore {
         if let Some(value) = self.active.get(key) {
             return value.map(<[u8]>::to_vec);
         }
-        let below = self.disk.below.read();
+        let below = self.below.read();
         if let Some(value) = below.frozen.as_ref().and_then(|frozen| frozen.get(key)) {
             return value.map(<[u8]>::to_vec);
         }
@@ -290,7 +217,7 @@ impl directory::Store for RowStore {
         if start >= end {
             return;
         }
-        let below = self.disk.below.read();
+        let below = self.below.read();
         let ordered = (self.active.ordered(), below.frozen.as_ref().map(|frozen| frozen.ordered()));
         let mut active = ordered.0.range(start, end).peekable();
         let mut frozen = ordered.1.iter().flat_map(|frozen| frozen.range(start, end)).peekable();
@@ -348,11 +275,20 @@ impl StorageBackend for OnDisk {
     }
 }
 
+impl Drop for RowStore {
+    fn drop(&mut self) {
+        self.file.is_over(self.told.swap(0, Relaxed), 0);
+        self.file.closes(self.group);
+    }
+}
+
 /// A checkpoint that has begun. It must be written. Until then its rows stay in memory, and no
 /// other can begin.
 #[must_use]
 pub struct Checkpoint {
-    disk: Arc<RowFile>,
+    file: Arc<RowFile>,
+    group: GroupId,
+    below: Arc<RwLock<LowerLayers>>,
     frozen: Arc<Overlay>,
     position: Vec<u8>,
 }
@@ -360,51 +296,42 @@ pub struct Checkpoint {
 impl Checkpoint {
     /// Writes it as [`Checkpoint::write`] does, and waits while the disk is full.
     pub fn write_when_there_is_room(self) -> Result<(), RowStoreError> {
-        let blocks = self.disk.blocks.clone();
-        blocks.wait_for_room(true);
-        let written = self.write();
-        blocks.wait_for_room(false);
-        written
+        self.write_in_turn(true)
     }
 
-    /// Writes it in one durable commit. That takes as long as the disk does. The store can be read
-    /// and changed meanwhile.
+    /// Writes it in one durable commit, with those of other groups that wait. That takes as long as
+    /// the disk does. The store can be read and changed meanwhile.
     pub fn write(self) -> Result<(), RowStoreError> {
-        self.disk.write("checkpointing", self.position, |table| {
-            // Key order costs redb least.
-            for (key, value) in self.frozen.sorted() {
-                match value {
-                    Some(value) => drop(table.insert(key, value)?),
-                    None => drop(table.remove(key)?),
-                }
-            }
-            Ok(())
-        })
+        self.write_in_turn(false)
+    }
+
+    fn write_in_turn(self, waits: bool) -> Result<(), RowStoreError> {
+        let Checkpoint { file, group, below, frozen, position } = self;
+        file.commit(group, below, RowChange::Layer(frozen), position, waits).map(drop)
     }
 }
 
-impl RowFile {
-    /// Commits the changes of `change` to the rows, and `position`, durably and at once.
-    fn write(
-        &self,
-        doing: &'static str,
-        position: Vec<u8>,
-        change: impl FnOnce(&mut redb::Table<'_, &'static [u8], &'static [u8]>) -> Result<(), redb::StorageError>,
-    ) -> Result<(), RowStoreError> {
-        let commit = || -> Result<Arc<RowTable>, redb::Error> {
-            let mut transaction = self.database.begin_write()?;
-            // This saves the allocator's state with the commit. Opening after a crash then takes
-            // milliseconds instead of a walk through the file.
-            transaction.set_quick_repair(true);
-            change(&mut transaction.open_table(ROWS)?)?;
-            transaction.open_table(META)?.insert(META_POSITION, position.as_slice())?;
-            transaction.commit()?;
-            read_rows(&self.database)
-        };
-        let rows = commit().map_err(|e| RowStoreError::new(doing, &self.path, e))?;
-        let mut below = self.below.write();
-        (below.rows, below.position, below.writing) = (rows, Some(position), false);
-        Ok(())
+/// A replacement of all rows of a group that has begun.
+pub(crate) struct Replacement {
+    file: Arc<RowFile>,
+    group: GroupId,
+    below: Arc<RwLock<LowerLayers>>,
+    view: RowView,
+}
+
+/// Rows that have replaced all rows of a group in the file. The group has yet to take them over.
+pub(crate) struct Replaced {
+    rows: Arc<RowTable>,
+    position: Vec<u8>,
+}
+
+impl Replacement {
+    /// Writes it in one durable commit. The group reads its old rows meanwhile.
+    pub(crate) fn write(self) -> Result<Replaced, RowStoreError> {
+        let Replacement { file, group, below, view } = self;
+        let position = view.position.clone().unwrap_or_default();
+        let rows = file.commit(group, below, RowChange::All(view), position.clone(), false)?;
+        Ok(Replaced { rows, position })
     }
 }
 
@@ -415,6 +342,7 @@ pub struct RowView {
     position: Option<Vec<u8>>,
     path: PathBuf,
     blocks: Blocks,
+    group: GroupId,
 }
 
 impl RowView {
@@ -446,31 +374,4 @@ impl std::fmt::Debug for RowView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RowView").field("path", &self.path).finish_non_exhaustive()
     }
-}
-
-/// Reads format and position; none in a new file.
-fn read_meta(database: &Database) -> Result<Option<Meta>, redb::Error> {
-    let meta = match database.begin_read()?.open_table(META) {
-        Ok(meta) => meta,
-        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
-        Err(e) => return Err(e.into()),
-    };
-    let format = meta
-        .get(META_FORMAT)?
-        .and_then(|format| format.value().try_into().ok())
-        .map_or(0, u32::from_le_bytes);
-    let position = meta.get(META_POSITION)?.map(|position| position.value().to_vec());
-    Ok(Some((format, position)))
-}
-
-fn begin(database: &Database) -> Result<(), redb::Error> {
-    let mut transaction = database.begin_write()?;
-    transaction.set_quick_repair(true);
-    transaction.open_table(ROWS)?;
-    transaction.open_table(META)?.insert(META_FORMAT, FORMAT.to_le_bytes().as_slice())?;
-    Ok(transaction.commit()?)
-}
-
-fn read_rows(database: &Database) -> Result<Arc<RowTable>, redb::Error> {
-    Ok(Arc::new(database.begin_read()?.open_table(ROWS)?))
 }

@@ -2,7 +2,8 @@
 //! has changed since.
 
 use super::blocks::Blocks;
-use super::{Row, RowStoreError, RowView, read_meta, read_rows};
+use super::file::read_anew;
+use super::{Row, RowStoreError, RowView};
 use redb::Database;
 
 /// Memory for pages. Each is read once.
@@ -24,8 +25,8 @@ impl Reread {
         let open = || -> Result<_, redb::Error> {
             let database =
                 Database::builder().set_cache_size(CACHE_BYTES).create_with_backend(blocks.as_of_now()?)?;
-            let position = read_meta(&database)?.and_then(|(_, position)| position);
-            let rows = RowView { rows: read_rows(&database)?, position, ..pinned.clone() };
+            let (rows, position) = read_anew(&database, pinned.group)?;
+            let rows = RowView { rows, position, ..pinned.clone() };
             Ok(Reread { rows, _database: database, _pinned: pinned })
         };
         open().map_err(|error| RowStoreError::new("reading", &path, error))

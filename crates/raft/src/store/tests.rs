@@ -1,11 +1,15 @@
 mod flips;
 mod full;
+mod groups;
 mod power;
 
 use super::*;
 use directory::Store;
 use proptest::prelude::*;
+use redb::backends::FileBackend;
+use redb::{Database, TableDefinition};
 use std::collections::BTreeMap;
+use std::fs::File;
 
 const SMALL: StoreSettings = StoreSettings { cache_bytes: 1 << 20, overlay_bytes: 1 << 20 };
 
@@ -129,7 +133,8 @@ fn a_damaged_or_foreign_file_is_an_error() {
     let database = Database::builder().create_with_backend(blocks).unwrap();
     let transaction = database.begin_write().unwrap();
     let later = 9u32.to_le_bytes();
-    transaction.open_table(META).unwrap().insert(META_FORMAT, later.as_slice()).unwrap();
+    let meta = TableDefinition::<&str, &[u8]>::new("meta");
+    transaction.open_table(meta).unwrap().insert("format", later.as_slice()).unwrap();
     transaction.commit().unwrap();
     drop(database);
     assert!(matches!(RowStore::open(&path, SMALL), Err(RowStoreError::Format { found: 9, .. })));
@@ -148,7 +153,8 @@ fn replacing_takes_over_another_stores_rows() {
     to.put(b"z", b"old".to_vec());
     to.checkpoint(b"1".to_vec()).unwrap().write().unwrap();
     to.put(b"y", b"old".to_vec());
-    to.replace(&from.view()).unwrap();
+    let replaced = to.replacement(from.view()).write().unwrap();
+    to.take_over(replaced);
     assert_eq!(all(&to), RowModel::from([(b"a".to_vec(), b"1".to_vec()), (b"b".to_vec(), b"2".to_vec())]));
     assert_eq!(to.position(), Some(b"7".to_vec()));
 }

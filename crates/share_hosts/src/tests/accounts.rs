@@ -99,7 +99,7 @@ fn a_program_with_an_accounts_key_has_shares_of_its_own_within_its_quota() {
     group.publish(&[name]);
     until("adopted", || server.leases_of(&name).unwrap().len() == 2);
     group.state.referenced.lock().remove(&name);
-    group.share_host(0).work(vec![ShareWork::Drop(name)]);
+    group.share_host(0).work(ServerId::ROOT, vec![ShareWork::Drop(name)]);
     until("let go", || server.leases_of(&name).unwrap().len() == 1);
     assert_eq!(server.usage(mine_id).unwrap().shares, 1);
     group.stop(1);

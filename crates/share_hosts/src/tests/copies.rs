@@ -45,7 +45,7 @@ fn a_host_that_is_down_is_passed_over_and_fetches_what_it_missed() {
     let gone = share(7);
     group.state.referenced.lock().remove(&gone);
     for at in [0, 2] {
-        group.share_host(at).work(vec![ShareWork::Drop(gone)]);
+        group.share_host(at).work(ServerId::ROOT, vec![ShareWork::Drop(gone)]);
     }
     group.start(1);
     until("complete", || group.all_complete());

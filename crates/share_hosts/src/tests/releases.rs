@@ -178,7 +178,7 @@ fn leases_are_renewed_when_they_are_due_and_not_while_somebody_copies_what_was_t
     // A share that goes while it is being copied stays until the copy is done.
     let hold = group.hosts[0].as_ref().unwrap().share_host.hold();
     group.state.referenced.lock().remove(&share(2));
-    group.share_host(0).work(vec![ShareWork::Drop(share(2))]);
+    group.share_host(0).work(ServerId::ROOT, vec![ShareWork::Drop(share(2))]);
     let vouched = server.vouched();
     for _ in 0..40 {
         group.now.fetch_add(DAY, Ordering::SeqCst);
@@ -218,4 +218,33 @@ fn what_goes_after_somebody_has_begun_to_copy_it_stays_whatever_a_look_is_at() {
     drop(hold);
     until("let go", || server.share(&gone).unwrap().is_none());
     assert_eq!(group.keeping(&shares[0]), [0]);
+}
+
+/// A region moves while the host looks: the replica of the server before has lost its rows, and
+/// that of the next one, which was asked first, had not got them.
+#[test]
+fn what_moves_past_a_look_stays_and_its_lease_is_not_taken_for_renewed() {
+    let group = TestGroup::new(1);
+    let shares = store(&group.client(), 0..2);
+    group.publish(&shares);
+    until("adopted", || shares.iter().all(|share| group.keeping(share) == [0]));
+    let moves = shares[1];
+    let (arrives, asked) = std::sync::mpsc::channel();
+    *group.state.meanwhile.lock() = Some(Box::new(move |state| {
+        state.moves.fetch_add(1, Ordering::SeqCst);
+        let publisher = state.referenced.lock().remove(&moves).unwrap();
+        arrives.send(publisher).unwrap();
+    }));
+    let server = group.share_host(0).shares().server();
+    let vouched = server.vouched();
+    group.now.fetch_add(1, Ordering::SeqCst);
+    group.share_host(0).compare();
+    let publisher = asked.recv().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!((group.keeping(&moves), server.vouched()), (vec![0], vouched));
+    // It has arrived, and the next look finds everything.
+    group.state.referenced.lock().insert(moves, publisher);
+    group.share_host(0).compare();
+    until("looked", || server.vouched() == Some(server.now()));
+    assert!(shares.iter().all(|share| group.keeping(share) == [0]));
 }

@@ -21,7 +21,7 @@ fn what_earlier_sessions_left_is_swept_and_what_this_one_uploaded_before_a_host_
     }
     group.publish(&[share(2)]);
     for at in [0, 1] {
-        group.share_host(at).begin(CLIENT, new);
+        group.share_host(at).begin(CLIENT, new, true);
         let leases = |number| group.share_host(at).shares().server().leases_of(&share(number)).unwrap().len();
         until("swept", || leases(0) == 0);
         assert_eq!((leases(1), leases(2)), (1, 1));

@@ -1,33 +1,31 @@
 //! A campus: machines and servers in simulated time, with programs that call, wait and pause.
 //!
 //! The shipped state machines run unchanged. Every message takes a random time of a few
-//! milliseconds, and messages of one wire keep their order. A server handles one message after the
-//! other, each for a stated time of its processor. Where a message rests on the server's log, it
-//! leaves after a flush, which takes the disk a stated time. Programs are futures, one step
-//! after the other ([`program_context`]). Servers hand regions over by a rule ([`balance`]), if
-//! there is one. Nothing fails here: `world` and `servers` have the faults, and a campus has the
-//! figures.
+//! milliseconds, and messages of one wire keep their order. A server handles one message after
+//! the other, each for a stated time of its processor. Where a message rests on the server's
+//! log, it leaves after a flush, which takes the disk a stated time. Programs are futures, one
+//! step after the other ([`program_context`]). Servers hand regions over by the rule that the
+//! directory has for that ([`BalanceRule`](directory::BalanceRule)), if they are to. Nothing
+//! fails here: `world` and `servers` have the faults, and a campus has the figures.
 
-mod activity;
-pub(crate) mod balance;
 pub(crate) mod counts;
 mod events;
 pub(crate) mod files;
 mod machines;
+pub(crate) mod moves;
 pub(crate) mod program_context;
 mod serving;
 
 use crate::host::Violation;
 use crate::host::server::{DirectoryHost, enrols};
-use activity::Activity;
-use balance::{Balance, Exchange};
 use client::Ticket;
 use counts::Counts;
-use directory::{FOUNDER, Input, Policy};
+use directory::{ACTIVE_MS, ActiveFiles, Exchange, FOUNDER, Input, Policy};
 use events::{Event, Events};
 use ident::{FileId, ServerId};
 use lease::{SessionId, Time};
 use machines::Machine;
+use moves::{Balance, Moves};
 use namespace::ShareId;
 use program_context::{Program, ProgramContext, Task};
 use rand_chacha::ChaCha12Rng;
@@ -36,7 +34,7 @@ use std::collections::BTreeMap;
 use wire::{MachineId, Rights, Space};
 
 /// The space of every server.
-const SPACE: Space = Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 };
+const SPACE: Space = Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0, elsewhere: 0 };
 /// Each server looks at this interval for what is to be said again, µs.
 const TICK_US: u64 = 200_000;
 /// The beginning of the simulation, µs.
@@ -54,7 +52,7 @@ pub(crate) struct CampusSettings {
     /// The time of a server's disk for each flush of its log, µs. Flushes are done one after the
     /// other, each for all that waits when it begins.
     pub disk_us: u64,
-    /// The rule by which servers hand regions over.
+    /// How servers hand regions over to balance their load, if they do.
     pub balance: Option<Balance>,
     /// The interval of samples of the servers' load, s.
     pub sample_s: u64,
@@ -117,7 +115,7 @@ pub(crate) struct Campus {
     waiting: BTreeMap<(usize, Ticket), usize>,
     answered: Vec<(usize, Ticket, program_context::CallAnswer)>,
     shares: BTreeMap<ShareId, Vec<u8>>,
-    activity: Activity,
+    moves: Moves,
     /// Whether a request is being handled for the first time.
     is_asked: bool,
     pub counts: Counts,
@@ -132,6 +130,9 @@ impl Campus {
         for input in ids().filter(|id| *id != FOUNDER).flat_map(|id| enrols(id, Rights::FULL)) {
             root.handle(Time(BEGINNING_US / 1_000), input)?;
         }
+        for number in 1..settings.servers {
+            root.handle(Time(BEGINNING_US / 1_000), Input::Found { number: number.into(), founder: 1 })?;
+        }
         root.directory.checkpoint(&mut root.store);
         let beside = (1..settings.servers).map(|number| DirectoryHost::found_beside(&root, ServerId(number)));
         let mut servers = beside.collect::<Result<Vec<DirectoryHost>, Violation>>()?;
@@ -140,7 +141,7 @@ impl Campus {
         let mut campus = Campus {
             events: Events::from(BEGINNING_US),
             servers: servers.into_iter().map(Serving::of).collect(),
-            activity: Activity::default(),
+            moves: Moves::default(),
             counts: Counts::of(settings.machines, usize::from(settings.servers)),
             is_asked: false,
             settings,
@@ -273,15 +274,20 @@ impl Campus {
         self.servers.iter().position(|serving| serving.server.directory.manages(file))
     }
 
+    /// The files that are in use, at whatever server.
+    fn active_files(&self) -> ActiveFiles {
+        let now = self.now();
+        ActiveFiles::joined(self.servers.iter().map(|it| it.server.directory.active(now, ACTIVE_MS)))
+    }
+
+    /// Those of these files that a server manages.
+    fn active_at(&self, server: usize, all: &ActiveFiles) -> ActiveFiles {
+        all.with(|file| self.servers[server].server.directory.manages(file))
+    }
+
     fn sample(&mut self) {
-        let now = self.events.now();
-        self.activity.forget(now);
-        let mut active = vec![0; self.servers.len()];
-        for file in self.activity.files() {
-            if let Some(server) = self.server_of(file) {
-                active[server] += 1;
-            }
-        }
+        let all = self.active_files();
+        let active = (0..self.servers.len()).map(|server| self.active_at(server, &all).count()).collect();
         self.counts.sample(self.elapsed_ms() / 1_000, active);
         self.events.after(self.settings.sample_s * 1_000_000, Event::Sample);
     }

@@ -1,11 +1,10 @@
 //! The servers: one message after the other, what goes between them, and regions that move.
 
-use super::balance::Exchange;
 use super::counts::Between;
 use super::events::{Event, Sender};
-use super::{Campus, Leaving, Serving, balance};
+use super::{Campus, Leaving, Serving};
 use crate::host::Violation;
-use directory::{DelegateError, Input, Output, Standing};
+use directory::{DelegateError, Exchange, Input, Output, Standing};
 use ident::{FileId, ServerId};
 use lease::{Kind, SessionId};
 use wire::{JointStep, LogEntry, ToClient, ToServer};
@@ -41,7 +40,7 @@ impl Campus {
                 }
                 return Ok(());
             }
-            self.notes_files(message);
+            self.notes_made(message);
         }
         // A request that is granted while it is handled has waited for no recall.
         self.is_asked = matches!(&input, Input::Message { message: ToServer::Ask { .. }, .. });
@@ -50,25 +49,13 @@ impl Campus {
         served
     }
 
-    /// The files of a message were in use now.
-    fn notes_files(&mut self, message: &ToServer) {
-        let now = self.events.now();
-        let activity = &mut self.activity;
-        match message {
-            ToServer::Ask { operation, wants, .. } => {
-                operation.files().into_iter().for_each(|file| activity.notes(file, now));
-                wants.iter().for_each(|want| activity.notes(&want.file, now));
+    /// Notes the files that a message says were made.
+    fn notes_made(&mut self, message: &ToServer) {
+        let ToServer::Log { entries, .. } = message else { return };
+        for entry in entries {
+            if let LogEntry::Update { operation: namespace::Operation::Create(create), .. } = entry {
+                self.moves.made(&create.new.file, self.events.now());
             }
-            ToServer::Log { entries, .. } => {
-                for entry in entries {
-                    let LogEntry::Update { operation, .. } = entry else { continue };
-                    operation.files().into_iter().for_each(|file| activity.notes(file, now));
-                    if let namespace::Operation::Create(create) = operation {
-                        activity.notes_new(&create.new.file, now);
-                    }
-                }
-            }
-            _ => {}
         }
     }
 
@@ -216,11 +203,11 @@ impl Campus {
         let leaving = self.servers[server].leaving.take();
         if result.is_err() {
             self.counts.stayed += 1;
-            self.activity.stayed(region, now);
+            self.moves.stayed(region, now);
             return Ok(());
         }
         self.counts.delegations += 1;
-        self.activity.moved(region.clone(), now);
+        self.moves.moved(region.clone(), now);
         let Some(Leaving { exchange, to, since }) = leaving else { return Ok(()) };
         self.servers[to].coming.push((region, since));
         match exchange.takes {
@@ -246,30 +233,27 @@ impl Campus {
     /// A server compares its load with that of another one, and hands regions over if the rule says
     /// so.
     pub(super) fn exchange(&mut self, server: usize) -> Result<(), Violation> {
-        let Some(rule) = self.settings.balance else { return Ok(()) };
-        self.events.after(rule.every_s * 1_000_000, Event::Exchange { server });
+        let Some(balance) = self.settings.balance else { return Ok(()) };
+        self.events.after(balance.every_s * 1_000_000, Event::Exchange { server });
         let count = self.servers.len() as u64;
         if count < 2 || self.servers[server].leaving.is_some() {
             return Ok(());
         }
         let other = (server + 1 + self.below(count - 1) as usize) % self.servers.len();
         let now = self.events.now();
-        self.activity.forget(now);
-        let of = |server: usize| {
-            let manages = |file: &&FileId| self.servers[server].server.directory.manages(file);
-            self.activity.files().filter(manages).cloned().collect::<Vec<FileId>>()
-        };
+        let all = self.active_files();
+        let of = |server: usize| self.active_at(server, &all);
         let may_go = |region: &FileId, from: usize, to: usize| {
             let Serving { server, leaving, .. } = &self.servers[from];
-            let rests = !self.activity.may_go(region, now, &rule);
+            let rests = !self.moves.may_go(region, now, &balance);
             let may = || server.directory.may_delegate(&server.store, region, ServerId(to as u16));
             leaving.is_none() && !rests && may().is_ok()
         };
         let may_leave = |region: &FileId| may_go(region, server, other);
         let may_come = |region: &FileId| may_go(region, other, server);
-        match balance::chooses(&rule, &of(server), &of(other), may_leave, may_come) {
-            Some(exchange) => self.hands_over(server, exchange, other),
-            None => Ok(()),
+        match balance.rule.chooses(&of(server), &of(other), may_leave, may_come) {
+            Ok(exchange) => self.hands_over(server, exchange, other),
+            Err(_) => Ok(()),
         }
     }
 }

@@ -13,7 +13,7 @@ mod together;
 
 pub use crate::campus::counts::{Counts, Sample};
 
-use crate::campus::balance::Balance;
+use crate::campus::moves::Balance;
 use crate::campus::{Campus, CampusSettings};
 use crate::host::Violation;
 use serde::Serialize;

@@ -20,6 +20,11 @@ impl Connection {
         (self.number, self.opened) = (Some(number), None);
     }
 
+    /// The connection has ended.
+    pub fn hang_up(&mut self) {
+        (self.number, self.opened) = (None, None);
+    }
+
     /// The server has opened this session on that connection. Returns whether the connection is
     /// still the machine's.
     pub fn open(&mut self, number: u64, session: SessionId) -> bool {

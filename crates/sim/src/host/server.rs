@@ -1,10 +1,11 @@
 //! A server without a group: a directory on rows in memory.
 
 use super::Violation;
-use directory::{Directory, Input, MemoryStore, Output, Policy};
+use directory::{Directory, Input, Inspector, MemoryStore, OuterEdge, Output, Policy};
 use ident::ServerId;
 use lease::Time;
 use namespace::{Attributes, FileKind, Timestamp};
+use std::collections::BTreeSet;
 use wire::{MachineId, Rights, Versions};
 
 /// The directory, its rows, and counts of its work.
@@ -32,7 +33,8 @@ impl DirectoryHost {
     /// Another server of the cluster of `root`, which manages no file yet.
     pub fn found_beside(root: &DirectoryHost, number: ServerId) -> Result<DirectoryHost, Violation> {
         let mut store = MemoryStore::default();
-        let directory = Directory::create_beside(&mut store, number, &root.store, Versions::KNOWN)
+        let registry = root.directory.registry(0, &root.store);
+        let directory = Directory::create_beside(&mut store, number, (&registry, 0), Versions::KNOWN)
             .map_err(|fault| fault.to_string())?;
         let directory = directory.with_policy(root.policy);
         Ok(DirectoryHost { directory, store, policy: root.policy, again: false, flushes: 0, lasting: false })
@@ -40,6 +42,17 @@ impl DirectoryHost {
 
     /// Handles an input. Reports a misdeed of a client, and a machine that gets no session.
     pub fn handle(&mut self, time: Time, input: Input) -> Result<Vec<Output>, Violation> {
+        let out = self.take(time, input)?;
+        let why = out.iter().find_map(|output| match output {
+            Output::Refused { why, .. } => Some(why),
+            _ => None,
+        });
+        why.map_or(Ok(()), |why| Err(why.to_string()))?;
+        Ok(out)
+    }
+
+    /// Handles an input. Reports a misdeed of a client.
+    pub fn take(&mut self, time: Time, input: Input) -> Result<Vec<Output>, Violation> {
         self.again &= !matches!(input, Input::Tick);
         let mut out = Vec::new();
         self.directory.handle(time, input, &mut self.store, &mut out).map_err(|e| e.to_string())?;
@@ -52,13 +65,7 @@ impl DirectoryHost {
         if let Some((session, misdeed)) = self.directory.misdeeds().first() {
             return Err(format!("{session:?}: {misdeed}"));
         }
-        match out
-            .iter()
-            .find_map(|output| if let Output::Refused { why, .. } = output { Some(why) } else { None })
-        {
-            Some(why) => Err(why.to_string()),
-            None => Ok(out),
-        }
+        Ok(out)
     }
 
     /// Stops, and starts again from its checkpoint. [`Input::Lead`] is to follow.
@@ -85,6 +92,35 @@ impl DirectoryHost {
             None => Ok(()),
         }
     }
+}
+
+/// Checks that each edge between files of two servers is known to both. Nothing may be under way.
+pub(crate) fn check_edges(servers: &[DirectoryHost]) -> Result<(), Violation> {
+    let mut edges = Edges::default();
+    servers.iter().for_each(|server| server.directory.check(&server.store, &mut edges));
+    match edges.labels.symmetric_difference(&edges.links).next() {
+        Some(edge) => Err(format!("only one of two servers knows of {edge:?}")),
+        None => Ok(()),
+    }
+}
+
+/// The edges between files of two servers, as the labels have them and as the links do.
+#[derive(Default)]
+struct Edges {
+    labels: BTreeSet<OuterEdge>,
+    links: BTreeSet<OuterEdge>,
+}
+
+impl Inspector for Edges {
+    fn outer_label(&mut self, edge: OuterEdge) {
+        self.labels.insert(edge);
+    }
+
+    fn outer_link(&mut self, edge: OuterEdge) {
+        self.links.insert(edge);
+    }
+
+    fn violation(&mut self, _: directory::Violation) {}
 }
 
 /// The inputs that enrol a machine with these rights.

@@ -4,11 +4,11 @@ use super::wires::Wire;
 use super::{ManyServers, SPACE};
 use crate::host::Violation;
 use crate::kernel::Kernel;
-use client::{Call, Client, Input, Invalidation, Now, Output, Settings, Ticket};
+use client::{Call, Client, Input, Invalidation, Lost, LostWhat, Now, Output, Salvage, Settings, Ticket};
 use directory::Input as ServerInput;
 use ident::{FileId, ServerId};
 use lease::Time;
-use namespace::Timestamp;
+use namespace::{Operation, Timestamp};
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
 use std::collections::BTreeMap;
@@ -16,7 +16,10 @@ use wire::{MachineId, ToClient, Version};
 
 /// A machine: a client, the kernel that asks it, and its wires to servers.
 pub(super) struct Machine {
-    id: MachineId,
+    pub id: MachineId,
+    /// Counts its starts.
+    pub start: u64,
+    pub is_expelled: bool,
     pub client: Client,
     /// By server.
     pub wires: Vec<Wire>,
@@ -43,6 +46,8 @@ impl Machine {
         client.has_below();
         Machine {
             id,
+            start: 1,
+            is_expelled: false,
             client,
             wires: (0..servers).map(|_| Wire::default()).collect(),
             kernel: Kernel::default(),
@@ -68,27 +73,25 @@ impl ManyServers {
 
     /// The machine connects to this server, or once more.
     pub(super) fn connect(&mut self, at: usize, server: ServerId) -> Result<(), Violation> {
-        let wire = &mut self.machines[at].wires[usize::from(server.0)];
-        wire.dial();
+        let Machine { id, start, ref mut wires, .. } = self.machines[at];
+        let number = wires[usize::from(server.0)].dial(id);
         self.input(at, Input::Greeting(server))?;
-        let machine = self.machines[at].id;
-        let Wire { ref connection, connections, .. } = self.machines[at].wires[usize::from(server.0)];
-        let greeting = wire::GreetingNumber { drawn: 1, count: connections };
+        let wire = &mut self.machines[at].wires[usize::from(server.0)];
         let open = ServerInput::Open {
-            machine,
-            incarnation: 1,
-            greeting,
-            session: connection.session,
-            connection: connections,
+            machine: id,
+            incarnation: start,
+            greeting: wire::GreetingNumber { drawn: start, count: number },
+            session: wire.connection.session,
+            connection: number,
             version: Version::NEWEST,
         };
-        self.machines[at].wires[usize::from(server.0)].to_server.extend([ServerInput::Space(SPACE), open]);
+        wire.to_server.extend([ServerInput::Space(SPACE), open]);
         Ok(())
     }
 
     /// The connection breaks, if there is one, and the machine connects again.
     pub(super) fn reconnect(&mut self, at: usize, server: ServerId) -> Result<(), Violation> {
-        if self.machines[at].wires[usize::from(server.0)].connections == 0 {
+        if !self.machines[at].wires[usize::from(server.0)].is_in_use {
             return Ok(());
         }
         // Of the messages on their way only a beginning arrives.
@@ -114,7 +117,9 @@ impl ManyServers {
         if matches!(message, ToClient::Opened { .. }) {
             self.machines[at].wires[server].connection.begin();
         }
-        self.input(at, Input::Message(ServerId(server as u16), message))
+        let is_over = message == ToClient::Fenced;
+        self.input(at, Input::Message(ServerId(server as u16), message))?;
+        if is_over { self.connect(at, ServerId(server as u16)) } else { Ok(()) }
     }
 
     /// Time passes for machines and servers.
@@ -136,12 +141,16 @@ impl ManyServers {
     /// A server's output for a machine.
     pub(super) fn told(&mut self, server: usize, output: directory::Output) -> Result<(), Violation> {
         match output {
-            directory::Output::Opened { machine, session, connection, .. } => {
+            directory::Output::Opened { machine, incarnation, session, connection } => {
+                self.begun.insert((server, session), (machine, incarnation));
                 self.machines[machine.0 as usize - 1].wires[server].connection.open(connection, session);
             }
+            directory::Output::Refused { connection, why } => self.turned_away(server, connection, why)?,
             directory::Output::Send { session, message } => {
                 // A session whose beginning never reached the machine has nothing to lose.
-                let has_begun = |machine: &Machine| machine.wires[server].connection.session == Some(session);
+                let has_begun = |machine: &Machine| {
+                    !machine.is_expelled && machine.wires[server].connection.session == Some(session)
+                };
                 if matches!(message, ToClient::Fenced) && self.machines.iter().any(has_begun) {
                     return Err(format!("server {server} fences {session:?}"));
                 }
@@ -177,6 +186,9 @@ impl ManyServers {
                     self.shares.insert(upload.share, bytes);
                     next.push(Input::Stored { upload: upload.upload, result: Ok(hashes) });
                 }
+                Output::Salvage(salvage) if self.machines[at].is_expelled && salvage.items.is_empty() => {}
+                // The server disposes of a file when its last session is over.
+                Output::Salvage(salvage) if self.machines[at].is_expelled && disposes(&salvage) => {}
                 Output::Salvage(salvage) => return Err(format!("machine {at} has lost {salvage:?}")),
                 Output::Revoke { number, what, offered } => {
                     self.machines[at].revoked.push((number, what, offered));
@@ -191,4 +203,13 @@ impl ManyServers {
         }
         next.into_iter().try_for_each(|input| self.input(at, input))
     }
+}
+
+/// Whether nothing was to be done but to dispose of files.
+fn disposes(salvage: &Salvage) -> bool {
+    let is_disposal = |lost: &Lost| match &lost.what {
+        LostWhat::Operation { operation, .. } => matches!(**operation, Operation::Dispose(_)),
+        _ => false,
+    };
+    salvage.items.iter().all(is_disposal)
 }

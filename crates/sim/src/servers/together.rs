@@ -108,7 +108,7 @@ impl ManyServers {
     fn tells_apart(&mut self, mut models: Vec<Model>, running: &[Running]) -> Result<Model, Violation> {
         for _ in 0..QUESTIONS_MAX {
             let Some(question) = telling(&models) else { break };
-            let (at, before) = (self.below(self.machines.len() as u64) as usize, models.len());
+            let (at, before) = (self.some_machine(), models.len());
             let files = files_of(&question);
             let ways: Vec<Call> = models
                 .first()
@@ -146,7 +146,7 @@ impl ManyServers {
     /// Two machines look at what the calls were about.
     fn looks_around<'a>(&mut self, calls: impl Iterator<Item = &'a Call> + Clone) -> Result<(), Violation> {
         for _ in 0..2 {
-            let at = self.below(self.machines.len() as u64) as usize;
+            let at = self.some_machine();
             for call in calls.clone() {
                 for (dir, label) in names_in(call) {
                     if self.model.files.contains_key(dir) {

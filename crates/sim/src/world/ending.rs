@@ -38,7 +38,7 @@ impl World {
             shares.insert(upload.share, bytes);
             self.input(at, Input::Stored { upload: number, result: Ok(hashes) })?;
         };
-        if !self.machines[at].client.is_all_logged() {
+        if !self.machines[at].client.is_all_logged(ServerId::ROOT) {
             return Err(format!("machine {at} ends, and not all that it wrote is in its log"));
         }
         let (first, entries) = self.machines[at].client.log_left(ServerId::ROOT);

@@ -32,7 +32,10 @@ impl World {
         replica.follows = Some(leader);
         self.happened.elections += 1;
         self.propose(leader, Input::Lead);
-        self.propose(leader, Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
+        self.propose(
+            leader,
+            Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0, elsewhere: 0 }),
+        );
         self.beats(leader, self.group.replicas[leader].start)
     }
 

@@ -18,7 +18,10 @@ const IT: usize = 0;
 impl World {
     pub(super) fn lone_leads(&mut self) {
         self.propose(IT, Input::Lead);
-        self.propose(IT, Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
+        self.propose(
+            IT,
+            Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0, elsewhere: 0 }),
+        );
     }
 
     /// Puts an input into the log, as an entry of its own.

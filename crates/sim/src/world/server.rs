@@ -288,7 +288,8 @@ impl World {
             Output::Delegated { .. }
             | Output::HandOver { .. }
             | Output::Joint { .. }
-            | Output::PathLease { .. } => {
+            | Output::PathLease { .. }
+            | Output::Founded { .. } => {
                 return Err(format!("nothing was to go from the one server to another: {output:?}"));
             }
             Output::Invited { .. } => self.limits.invited = true,

@@ -86,6 +86,8 @@ pub struct Authenticated {
     pub full_session_key: Vec<u8>,
     /// The last token for the client.
     pub token: Vec<u8>,
+    /// When the proof ends, a FILETIME: a ticket's end. A password has none.
+    pub expires: Option<u64>,
 }
 
 impl std::fmt::Debug for Authenticated {
@@ -170,6 +172,7 @@ impl Acceptor {
                     session_key: accepted.context.session_key(),
                     full_session_key: accepted.context.full_session_key().to_vec(),
                     token: Vec::new(),
+                    expires: Some(accepted.expires),
                 };
                 let (chosen, reply) = (Some(agreed.mechanism), accepted.reply.as_deref());
                 if agreed.is_preferred {
@@ -247,8 +250,8 @@ impl Acceptor {
             }
             Some((_, None)) => return Err(Refused("the list of mechanisms is not signed")),
         };
-        let session_key = proven.session_key;
-        Ok(Step::Done(Authenticated { user, session_key, full_session_key: session_key.to_vec(), token }))
+        let (session_key, full_session_key) = (proven.session_key, proven.session_key.to_vec());
+        Ok(Step::Done(Authenticated { user, session_key, full_session_key, token, expires: None }))
     }
 }
 

@@ -4,7 +4,7 @@ use super::call::{BoundRequest, Served};
 use crate::handle::HandleKind;
 use crate::limits::IO_BYTES_MAX;
 use crate::request::Reply;
-use crate::time::filetime;
+use crate::time::{filetime, now};
 use crate::wire::bodies::{
     CloseResponse, FileRequest, LockElement, LockRequest, ReadRequest, ReadResponse, WriteRequest,
     WriteResponse,
@@ -141,6 +141,8 @@ pub(super) async fn lock(call: &BoundRequest<'_>) -> Served {
     }
     if locks[0].flags == LockElement::UNLOCK {
         unlock(open, &locks).await?;
+    } else if call.session.has_expired(now()) {
+        return Err(NtStatus::NETWORK_SESSION_EXPIRED);
     } else {
         tokio::select! {
             biased;

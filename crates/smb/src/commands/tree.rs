@@ -5,7 +5,7 @@ use crate::accounts::are_same;
 use crate::handle::close_all;
 use crate::request::{Reply, Request};
 use crate::session::Session;
-use crate::tree::TreeKind;
+use crate::tree::{TreeKind, root_of};
 use crate::wire::bodies::{TreeConnectRequest, TreeConnectResponse};
 use crate::wire::{NtStatus, Reader, text_of};
 use std::sync::Arc;
@@ -13,9 +13,11 @@ use std::sync::Arc;
 /// ShareType.
 const DISK: u8 = 1;
 const PIPE: u8 = 2;
-/// SMB2_SHAREFLAG_ENCRYPT_DATA, SMB2_SHAREFLAG_NO_CACHING.
+/// SMB2_SHAREFLAG_ENCRYPT_DATA, SMB2_SHAREFLAG_NO_CACHING, and
+/// SMB2_SHAREFLAG_ACCESS_BASED_DIRECTORY_ENUM (MS-SMB2 §2.2.10).
 const ENCRYPT_DATA: u32 = 0x8000;
 const NO_CACHING: u32 = 0x30;
+const ACCESS_BASED_ENUM: u32 = 0x800;
 /// SMB2_SHARE_CAP_CONTINUOUS_AVAILABILITY.
 const CONTINUOUS_AVAILABILITY: u32 = 0x10;
 /// FILE_ALL_ACCESS, and the part of it that only reads.
@@ -45,11 +47,12 @@ pub(super) async fn connect(context: &Context, session: &Arc<Session>, request: 
     if found.encrypt && session.encryption.is_none() {
         return Err(NtStatus::ACCESS_DENIED);
     }
-    let root = server.store.root(found.path.as_bytes(), found.read_only).await;
+    let root = root_of(&found, &server.store).await;
     let root = root.map_err(|_| NtStatus::BAD_NETWORK_NAME)?;
     let body = TreeConnectResponse {
         share_type: DISK,
-        share_flags: if found.encrypt { ENCRYPT_DATA } else { 0 },
+        share_flags: if found.encrypt { ENCRYPT_DATA } else { 0 }
+            | if found.hide_unreadable { ACCESS_BASED_ENUM } else { 0 },
         capabilities: if found.continuous && context.connection.has_persistent() {
             CONTINUOUS_AVAILABILITY
         } else {

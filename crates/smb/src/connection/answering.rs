@@ -8,6 +8,7 @@ use crate::keys::ChannelKey;
 use crate::limits::{INTERIM_AFTER, LATE_INTERIM_AFTER};
 use crate::request::{Reply, Request};
 use crate::session::Session;
+use crate::time::now;
 use crate::wire::bodies::{FileId, error_body};
 use crate::wire::{Command, Flags, HEADER_BYTES, Header, NtStatus, TRANSFORM_BYTES, Writer};
 use bytes::Bytes;
@@ -186,6 +187,9 @@ impl Connection {
                         Reply::error(NtStatus::USER_SESSION_DELETED)
                     });
                 };
+                if session.has_expired(now()) && !serves_expired(command) {
+                    return Ok(Reply::error(NtStatus::NETWORK_SESSION_EXPIRED));
+                }
                 if command == Command::Logoff {
                     return Ok(self.logoff(&session).await);
                 }
@@ -273,6 +277,13 @@ impl Connection {
             logon.hash.update(&message);
         }
     }
+}
+
+/// Returns whether a session that has expired may still do this (§3.3.5.2.9): let go of what it
+/// has. A lock is looked at where it is known whether it is taken. An echo is no act of the
+/// session.
+fn serves_expired(command: Command) -> bool {
+    matches!(command, Command::Logoff | Command::Close | Command::Lock | Command::Echo)
 }
 
 /// Returns whether a request must not wait within a compound: it would hold up the others until

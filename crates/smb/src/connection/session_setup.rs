@@ -150,6 +150,7 @@ impl Connection {
             // Its keys stay (§3.3.5.5.3), and so does its user.
             Aim::Renew(channel) if channel.session.user == user.name => {
                 channel.session.is_anonymous.store(false, Relaxed);
+                channel.session.holds_until(done.expires);
                 return Ok(channel.key);
             }
             Aim::Bind(session) if session.user == user.name => {
@@ -167,6 +168,7 @@ impl Connection {
         let who = (user.name.clone(), user.cred());
         let session = Session::new(id, who, (key, encryption), negotiated, self.address.clone());
         let session = Arc::new(session);
+        session.holds_until(done.expires);
         let key = session.key.clone();
         state.sessions.insert(id, Channel { session: session.clone(), key: key.clone() });
         drop(state);

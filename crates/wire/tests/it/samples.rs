@@ -71,6 +71,7 @@ impl Message {
 every! { purposes -> Purpose {
     Join { secret: [1; 16], name: "hall".to_owned(), key: [2; 32] },
     Session {
+        server: ident::ServerId(3),
         start: Start { incarnation: 300, drawn: 7, before: vec![8], greeting: 9 },
         session: Some(lease::SessionId(5)),
         receipt: Some(receipt()),
@@ -313,7 +314,7 @@ fn variations() -> Vec<(String, Operation)> {
 }
 
 fn space() -> Space {
-    Space { total: 1 << 40, free: 1 << 39, files: 12, lends: 34 }
+    Space { total: 1 << 40, free: 1 << 39, files: 12, lends: 34, elsewhere: 0 }
 }
 
 fn rights() -> Rights {

@@ -46,7 +46,7 @@ fn who_is_squashed_acts_as_that_user_only() {
 fn who_is_squashed_gets_no_content_that_its_user_may_not_read_and_none_to_write_that_he_may_not() {
     let (mut world, tree, session) = with(squashed);
     let chmod = |world: &mut World, holder: SessionId, mode| {
-        let other = world.open(1, mode as u64 + 2);
+        let other = world.open(1, 2);
         let change =
             AttributeChange { mode: Some(mode), mtime: None::<SetTime>, ..AttributeChange::default() };
         let set = Operation::SetAttributes(operation::SetAttributes {

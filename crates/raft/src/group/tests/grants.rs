@@ -140,7 +140,13 @@ fn label(name: &str) -> Label {
 fn grants_of_three() {
     for (dirs, files) in [(200, 500), (20_000, 1)] {
         let building = TestGroup::new(3);
-        building.leader().propose(Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
+        building.leader().propose(Input::Space(Space {
+            total: 1 << 40,
+            free: 1 << 40,
+            files: 0,
+            lends: 0,
+            elsewhere: 0,
+        }));
         let mut maker = Talk::open(&building, 1 << 20);
         maker.lookup(&FileId::root(), "none");
         maker.hear(|message| matches!(message, ToClient::Granted { .. }).then_some(()));

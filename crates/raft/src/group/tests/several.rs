@@ -14,39 +14,51 @@ use tempfile::TempDir;
 struct Net {
     up: RwLock<BTreeMap<u64, Arc<Group>>>,
     cut: RwLock<BTreeSet<(u64, u64)>>,
+    /// The members of machines whose first member is lost. Others have the machine's number.
+    latest: RwLock<BTreeMap<u64, u64>>,
     /// Whether the future sole voter is cut off when it has the entry of the change. By that entry
     /// a majority of the old voters is needed, too.
     cuts_at_change: AtomicBool,
 }
 
+impl Net {
+    /// Returns the latest member of that machine.
+    fn member(&self, machine: u64) -> u64 {
+        self.latest.read().get(&machine).copied().unwrap_or(machine)
+    }
+}
+
 struct From(u64, Arc<Net>);
 struct Between {
     from: u64,
-    to: u64,
+    machine: u64,
     net: Arc<Net>,
     /// The member that hears this conversation, if nothing has gone wrong since.
     heard_by: Option<(Weak<Group>, Conversation)>,
 }
 
 impl Wires for From {
-    fn to(&self, id: u64, _: u64) -> Box<dyn Wire> {
-        Box::new(Between { from: self.0, to: id, net: self.1.clone(), heard_by: None })
+    fn to(&self, machine: u64) -> Box<dyn Wire> {
+        Box::new(Between { from: self.0, machine, net: self.1.clone(), heard_by: None })
     }
 
-    fn speaks(&self, id: u64) -> Option<Version> {
-        self.1.up.read().get(&id).map(|group| group.knows().newest)
+    fn speaks(&self, machine: u64) -> Option<Version> {
+        self.1.up.read().get(&self.1.member(machine)).map(|group| group.knows().newest)
     }
 }
 
 impl Wire for Between {
+    fn stay(&mut self) {}
+
     fn ask<'a>(&'a mut self, _: &'a [String], call: bytes::Bytes) -> AnswerFuture<'a> {
         Box::pin(async move {
-            let Between { from, to, net, heard_by } = self;
+            let Between { from, machine, net, heard_by } = self;
+            let to = &net.member(*machine);
             let lost = || net.cut.read().contains(&(*from, *to));
             let group = net.up.read().get(to).filter(|_| !lost()).cloned();
             let group = group.ok_or(io::ErrorKind::ConnectionRefused)?;
             let held = heard_by.take().filter(|(with, _)| with.ptr_eq(&Arc::downgrade(&group)));
-            let mut conversation = held.map_or_else(|| group.listen(), |(_, conversation)| conversation);
+            let mut conversation = held.map_or_else(|| listen(&group), |(_, conversation)| conversation);
             // This is a task of its own, like that of a connection. An alarm raised in it unwinds
             // the task, and nothing of the calling member.
             let heard = tokio::spawn(async move {
@@ -69,6 +81,10 @@ impl Wire for Between {
             Ok(answer)
         })
     }
+}
+
+pub(super) fn listen(group: &Group) -> Conversation {
+    Conversation::with(group.host.ears.clone())
 }
 
 /// Returns the voters by the last such entry that the member has and has not applied.
@@ -130,7 +146,8 @@ impl TestGroup {
         let damaged = self.damaged.clone();
         let deliver: Deliver = Box::new(move |event| match event {
             Event::Outputs(outputs) => into.lock().extend(outputs),
-            Event::Damaged(why) => drop(damaged.lock().insert(id, why)),
+            Event::Ended(why) if why.is_damage() => drop(damaged.lock().insert(id, why.to_string())),
+            Event::Ended(why) => stop(&why),
             _ => {}
         });
         let place = MemberPlace {
@@ -138,15 +155,14 @@ impl TestGroup {
             host: Host { machine: id, name: format!("machine-{id}"), ..Host::default() },
             founds: id == FOUNDER,
             knows: Versions::KNOWN,
-            mark: None,
-            moved: self.moved.contains(&id),
         };
         let wires = Arc::new(From(id, self.net.clone()));
-        let dir = self.dirs[id as usize - 1].path();
+        let files =
+            GroupFiles { moved: self.moved.contains(&id), ..files(self.dirs[id as usize - 1].path()) };
         // Machines found groups at different times, so their roots differ.
         let root = Attributes { ino: 1, uid: id as u32, ..root() };
         let settings = GroupSettings { memory_bytes: 8 << 20, ..GroupSettings::default() };
-        Group::open(dir, settings, root, place, wires, deliver)
+        GroupHost::open(files, settings)?.group(GroupId::FIRST, root, place, wires, deliver)
     }
 
     /// Kills a member as a crash does.
@@ -341,12 +357,10 @@ fn who_has_lost_what_it_had_does_not_go_on_and_another_takes_its_place() {
     drop(group);
     building.kill(lost);
     assert!(matches!(building.open_member(lost), Err(error) if error.is_damage()));
-    // Without help its machine gets a member by another number. The others also reach that member
-    // where they look for the lost one.
+    // Without help its machine gets a member by another number.
     building.dirs.push(tempfile::tempdir().unwrap());
     building.start(4);
-    let anew = building.net.up.read()[&4].clone();
-    building.net.up.write().insert(lost, anew);
+    building.net.latest.write().insert(lost, 4);
     wait(building.leader().set_member(4, Host { machine: lost, ..Host::default() })).unwrap();
     wait_until("the lost one to be replaced", || {
         // Another may lead meanwhile.
@@ -354,7 +368,6 @@ fn who_has_lost_what_it_had_does_not_go_on_and_another_takes_its_place() {
         let members = building.leader().standing().members;
         members.len() == 3 && members.iter().all(|member| member.votes && member.id != lost)
     });
-    building.net.up.write().remove(&lost);
     building.open();
     building.agree();
     // The other two can go on with it.
@@ -610,12 +623,11 @@ fn of_two_clones_one_takes_part() {
             host: Host { machine: cloned, name: format!("machine-{cloned}"), ..Host::default() },
             founds: false,
             knows: Versions::KNOWN,
-            mark: None,
-            moved: true,
         };
         let wires = Arc::new(Reaches(other, net.clone()));
         let settings = GroupSettings { memory_bytes: 8 << 20, ..GroupSettings::default() };
-        let group = Group::open(dir.path(), settings, root(), place, wires, Box::new(|_| ())).unwrap();
+        let host = GroupHost::open(GroupFiles { moved: true, ..files(dir.path()) }, settings).unwrap();
+        let group = host.group(GroupId::FIRST, root(), place, wires, Box::new(|_| ())).unwrap();
         group.begin();
         Arc::new(group)
     };
@@ -633,9 +645,9 @@ fn of_two_clones_one_takes_part() {
 struct Reaches(u64, Arc<Net>);
 
 impl Wires for Reaches {
-    fn to(&self, id: u64, _: u64) -> Box<dyn Wire> {
-        let to = if id == self.0 { id } else { 0 };
-        Box::new(Between { from: 0, to, net: self.1.clone(), heard_by: None })
+    fn to(&self, machine: u64) -> Box<dyn Wire> {
+        let machine = if machine == self.0 { machine } else { 0 };
+        Box::new(Between { from: 0, machine, net: self.1.clone(), heard_by: None })
     }
 
     fn speaks(&self, _: u64) -> Option<Version> {

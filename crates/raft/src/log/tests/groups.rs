@@ -1,7 +1,10 @@
 //! Several groups in one log.
 
+use super::power::Forgetful;
 use super::*;
 use crate::disk::Local;
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 fn device(dir: &Path) -> Arc<LogDevice> {
     LogDevice::open(Arc::new(Local), dir, SEGMENT, 3 * SEGMENT, None).unwrap()
@@ -144,6 +147,37 @@ fn a_missing_segment_is_damage_as_long_as_any_group_needs_it() {
     }
     let open = groups(&cut("free", &segments[0]).unwrap(), 2);
     assert_eq!((read_all(&open[0]), read_all(&open[1])), (vec![], vec![39]));
+}
+
+/// A group puts something while a frame with another's is on its way to the disk. It is told of the
+/// next frame, not of this one.
+#[test]
+fn a_flush_answers_for_what_was_put_before_its_frame_was_closed() {
+    let disk = Forgetful::default();
+    let device =
+        LogDevice::open(Arc::new(disk.clone()), Path::new("/log"), SEGMENT, 3 * SEGMENT, None).unwrap();
+    let logs: Vec<_> = groups(&device, 2).into_iter().map(Arc::new).collect();
+    let (tell, told) = channel();
+    let flushes_beside = |group: usize| {
+        let (tell, log) = (tell.clone(), logs[group].clone());
+        logs[group].append([entry(0, 10)]).unwrap();
+        logs[group].flush_beside(move |flushed| {
+            flushed.unwrap();
+            tell.send((group, log.durable())).unwrap();
+        });
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let _entered = runtime.enter();
+    disk.holds(true);
+    flushes_beside(0);
+    while disk.waiting() == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    flushes_beside(1);
+    assert!(told.try_recv().is_err());
+    disk.holds(false);
+    let told: Vec<_> = told.iter().take(2).collect();
+    assert_eq!(told, [(0, Some(log_id(0))), (1, Some(log_id(0)))]);
 }
 
 /// Groups on one thread wait for the disk together, and none of them keeps the thread.

@@ -3,7 +3,9 @@
 
 use super::*;
 use crate::disk::{Disk, DiskFile};
-use crate::store::{RowStore, RowStoreError, StoreSettings};
+use crate::store::{RowFile, RowStoreError, StoreSettings};
+use parking_lot::MutexGuard;
+use std::time::Duration;
 
 const SECTOR: usize = 512;
 const SMALL: u64 = 4 << 10;
@@ -12,7 +14,7 @@ const MARK: &str = "/log.mark";
 
 /// A disk in memory, which forgets what was not synced.
 #[derive(Clone, Default)]
-struct Forgetful(Arc<Mutex<Platter>>);
+pub(super) struct Forgetful(Arc<Mutex<Platter>>);
 
 #[derive(Default)]
 struct Platter {
@@ -23,6 +25,9 @@ struct Platter {
     /// After so many writes and syncs the power goes.
     left: Option<u64>,
     full: bool,
+    /// Whether syncs wait, and how many do.
+    held: bool,
+    waiting: u64,
 }
 
 /// A change of names: an old one goes, a new one comes.
@@ -78,6 +83,16 @@ impl Platter {
 }
 
 impl Forgetful {
+    /// Lets syncs wait, or go on.
+    pub(super) fn holds(&self, held: bool) {
+        self.0.lock().held = held;
+    }
+
+    /// Returns how many syncs wait.
+    pub(super) fn waiting(&self) -> u64 {
+        self.0.lock().waiting
+    }
+
     /// The power goes and comes back. `keeps` says of each change that was not synced whether it is
     /// there.
     fn loses_power(&self, mut keeps: impl FnMut() -> bool) {
@@ -152,7 +167,7 @@ impl Disk for Forgetful {
         Ok(())
     }
 
-    fn open_rows(&self, _: &Path, _: StoreSettings) -> Result<RowStore, RowStoreError> {
+    fn open_rows(&self, _: &Path, _: StoreSettings) -> Result<Arc<RowFile>, RowStoreError> {
         unreachable!("a log has no rows")
     }
 }
@@ -212,6 +227,11 @@ impl DiskFile for OpenFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut platter = self.disk.0.lock();
+        platter.waiting += 1;
+        while platter.held {
+            MutexGuard::unlocked(&mut platter, || std::thread::sleep(Duration::from_millis(1)));
+        }
+        platter.waiting -= 1;
         platter.takes()?;
         let content = &mut platter.files[self.file];
         content.durable = content.now.clone();

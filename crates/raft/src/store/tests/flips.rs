@@ -28,7 +28,7 @@ fn read(image: Vec<u8>) -> Result<RowModel, RowStoreError> {
     let recorder = Recorder::with(image);
     let blocks = Blocks::open(recorder, None)
         .map_err(|cause| RowStoreError::new("opening", Path::new("rows"), cause))?;
-    let store = RowStore::over(blocks, Path::new("rows"), SMALL)?;
+    let store = RowFile::over(blocks, Path::new("rows"), SMALL)?.group(GroupId::FIRST)?;
     assert_eq!(store.position(), Some(3u64.to_le_bytes().to_vec()));
     let (view, reread) = (store.view(), store.view().reread()?);
     let rows: RowModel = view.page(None, usize::MAX)?.into_iter().collect();

@@ -41,7 +41,8 @@ fn waiting() -> (Full, RowStore, std::thread::JoinHandle<Result<(), RowStoreErro
     let file = Full::default();
     let blocks = Blocks::open(file.clone(), None).unwrap();
     let settings = StoreSettings { cache_bytes: 16 << 10, overlay_bytes: 1 << 20 };
-    let mut store = RowStore::over(blocks, Path::new("memory"), settings).unwrap();
+    let mut store =
+        RowFile::over(blocks, Path::new("memory"), settings).unwrap().group(GroupId::FIRST).unwrap();
     for row in 0..2000u64 {
         store.put(&row.to_be_bytes(), vec![1; 100]);
     }
@@ -86,7 +87,7 @@ fn a_checkpoint_waits_for_room_while_the_store_goes_on() {
     store.checkpoint(b"third".to_vec()).unwrap().write_when_there_is_room().unwrap();
     drop(store);
     let blocks = Blocks::open(file, None).unwrap();
-    let store = RowStore::over(blocks, Path::new("memory"), SMALL).unwrap();
+    let store = RowFile::over(blocks, Path::new("memory"), SMALL).unwrap().group(GroupId::FIRST).unwrap();
     assert_eq!(store.position(), Some(b"third".to_vec()));
     check(&store, 3);
 }
@@ -100,7 +101,7 @@ fn a_server_that_ends_meanwhile_leaves_the_last_checkpoint() {
     drop(store);
     file.full.store(false, SeqCst);
     let blocks = Blocks::open(file, None).unwrap();
-    let store = RowStore::over(blocks, Path::new("memory"), SMALL).unwrap();
+    let store = RowFile::over(blocks, Path::new("memory"), SMALL).unwrap().group(GroupId::FIRST).unwrap();
     assert_eq!(store.position(), Some(b"first".to_vec()));
     assert_eq!(all(&store), (0..2000u64).map(|row| (row.to_be_bytes().to_vec(), vec![1; 100])).collect());
 }

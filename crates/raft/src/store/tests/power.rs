@@ -75,7 +75,8 @@ impl StorageBackend for Recorder {
 }
 
 pub(super) fn open(recorder: &Recorder) -> RowStore {
-    RowStore::over(Blocks::open(recorder.clone(), None).unwrap(), Path::new("memory"), SMALL).unwrap()
+    let blocks = Blocks::open(recorder.clone(), None).unwrap();
+    RowFile::over(blocks, Path::new("memory"), SMALL).unwrap().group(GroupId::FIRST).unwrap()
 }
 
 /// Returns a row's value, which contains the checkpoint that wrote it.

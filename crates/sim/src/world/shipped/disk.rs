@@ -3,7 +3,7 @@
 //! keep nothing.
 
 use parking_lot::{Mutex, MutexGuard};
-use raft::{DiskFile, Life, RowStore, RowStoreError, StoreSettings};
+use raft::{DiskFile, Life, RowFile, RowStoreError, StoreSettings};
 use rustc_hash::FxHasher;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -456,7 +456,7 @@ impl raft::Disk for HeldFile {
         Ok(())
     }
 
-    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<RowStore, RowStoreError> {
-        RowStore::open_on(self, path, settings)
+    fn open_rows(&self, path: &Path, settings: StoreSettings) -> Result<Arc<RowFile>, RowStoreError> {
+        RowFile::open_on(self, path, settings)
     }
 }

@@ -45,7 +45,7 @@ impl World {
         server.disk.loses_process();
         server.life.end();
         server.process += 1;
-        self.shipped.net.0.lock().members.remove(&server.member);
+        self.shipped.net.0.lock().members.remove(&at);
         (server.member, server.disk, server.damaged) = (0, Default::default(), false);
         (server.forgot, server.moved, server.was_put_back) = (false, false, false);
         (server.group, server.led, server.looked_at) = (None, false, None);

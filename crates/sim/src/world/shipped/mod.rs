@@ -111,7 +111,7 @@ impl World {
                 self.leads_or_not(at, leads);
                 Ok(())
             }
-            ServerEvent::Event(raft::Event::Damaged(why)) if self.shipped.servers[at].was_put_back => {
+            ServerEvent::Event(raft::Event::Ended(why)) if self.shipped.servers[at].was_put_back => {
                 self.notes(|| format!("server {at} has forgotten: {why}"));
                 self.happened.refused += 1;
                 let server = &mut self.shipped.servers[at];
@@ -142,7 +142,7 @@ impl World {
                 outputs.into_iter().try_for_each(|output| self.server_puts_out(at, output))
             }
             ServerEvent::Event(raft::Event::Applied(_)) => Ok(()),
-            ServerEvent::Event(raft::Event::Damaged(why)) => {
+            ServerEvent::Event(raft::Event::Ended(why)) => {
                 Err(format!("server {at} says that it has lost what it had: {why}"))
             }
             ServerEvent::Changed(which) => {
@@ -180,7 +180,10 @@ impl World {
         if leads && !led {
             self.happened.elections += 1;
             self.notes(|| format!("server {at} leads"));
-            self.propose(at, Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0 }));
+            self.propose(
+                at,
+                Input::Space(Space { total: 1 << 40, free: 1 << 40, files: 0, lends: 0, elsewhere: 0 }),
+            );
         } else if led && !leads {
             self.notes(|| format!("server {at} does not lead any more"));
             self.group.replicas[at].start += 1;

@@ -7,8 +7,7 @@ use super::wires::{Member, Wires};
 use crate::host::server::root;
 use crate::world::World;
 use crate::world::events::{Event, Repaired};
-use raft::{FOUNDER, Group, GroupSettings, Life, MemberPlace};
-use std::path::Path;
+use raft::{FOUNDER, Group, GroupFiles, GroupHost, GroupId, GroupSettings, Life, MemberPlace};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use wire::Versions;
@@ -63,12 +62,11 @@ impl World {
             // Its directory says that it has founded the group before.
             founds: server.member == FOUNDER && shipped.oracle.entries.is_empty(),
             knows: Versions::KNOWN,
-            mark: Some(MARK.into()),
-            moved: server.moved,
         };
+        let files = GroupFiles { dir: DIR.into(), mark: Some(MARK.into()), moved: server.moved };
         let small = GroupSettings { log_bytes: SMALL_LOG_BYTES, ..SETTINGS };
         let settings = if self.weather.full_disks > 0 { small } else { SETTINGS };
-        let (member, net) = (server.member, shipped.net.clone());
+        let net = shipped.net.clone();
         let wires = Arc::new(Wires { from: at, net: net.clone() });
         self.shipped.servers[at].life.spawn(async move {
             let (teller, started_as) = (told.clone(), Arc::new(OnceLock::<Weak<Group>>::new()));
@@ -85,13 +83,17 @@ impl World {
                 };
                 teller.put(at, start, told);
             });
-            let started = Group::start(disk, Path::new(DIR), settings, root(), place, wires, deliver).await;
-            match started {
-                Ok((group, works)) => {
+            let started = async {
+                let host = GroupHost::start(disk, files, settings)?;
+                let (group, works) = host.start_group(GroupId::FIRST, root(), place, wires, deliver).await?;
+                Ok::<_, raft::GroupError>((host, group, works))
+            };
+            match started.await {
+                Ok((host, group, works)) => {
                     let group = Arc::new(group);
                     let _ = started_as.set(Arc::downgrade(&group));
                     group.listens_at(vec![address.clone()]);
-                    net.0.lock().members.insert(member, Member { at, address, life, group: group.clone() });
+                    net.0.lock().members.insert(at, Member { address, life, host });
                     group.begin();
                     told.put(at, start, ServerEvent::Started(group));
                     works.await;
@@ -187,7 +189,7 @@ impl World {
         server.disk.crashes(seed);
         server.knew = server.group.take().map(|group| group.standing().members).unwrap_or_default();
         server.led = false;
-        self.shipped.net.0.lock().members.remove(&server.member);
+        self.shipped.net.0.lock().members.remove(&at);
         let pause = server.pause;
         self.loses_server(at);
         self.later(pause, Event::ReplicaStarts(at));

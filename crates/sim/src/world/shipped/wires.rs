@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use raft::{AnswerFuture, Conversation, Group, Life, Wire};
+use raft::{AnswerFuture, Conversation, GroupHost, Life, Wire};
 use rand_chacha::ChaCha12Rng;
 use rand_core::Rng;
 use std::collections::BTreeMap;
@@ -26,17 +26,16 @@ pub(super) struct NetState {
     pub wires: Vec<Vec<(u64, bool)>>,
     /// One call in so many is lost with its connection; none if zero.
     pub loses: u64,
-    /// By member number: a member that is up, and its server.
-    pub members: BTreeMap<u64, Member>,
+    /// By server: the member that is up.
+    pub members: BTreeMap<usize, Member>,
 }
 
 #[derive(Clone)]
 pub(super) struct Member {
-    pub at: usize,
     /// The address at which it listens.
     pub address: String,
     pub life: Arc<Life>,
-    pub group: Arc<Group>,
+    pub host: GroupHost,
 }
 
 impl Net {
@@ -63,22 +62,22 @@ impl Net {
     async fn calls(
         &self,
         from: usize,
-        member: u64,
+        to: usize,
         address: Option<&String>,
         heard_by: &mut Option<Listener>,
         call: Bytes,
     ) -> io::Result<Bytes> {
         let held = heard_by.take();
         let there = || {
-            let there = self.0.lock().members.get(&member).cloned();
+            let there = self.0.lock().members.get(&to).cloned();
             there.filter(|there| address == Some(&there.address)).ok_or(io::ErrorKind::ConnectionRefused)
         };
-        let to = there()?.at;
+        there()?;
         self.carries(from, to).await?;
         let (tell, told) = oneshot::channel();
-        let Member { life, group, .. } = there()?;
+        let Member { life, host, .. } = there()?;
         let held = held.filter(|listener| Arc::ptr_eq(&listener.life, &life));
-        let mut conversation = held.map_or_else(|| group.listen(), |listener| listener.conversation);
+        let mut conversation = held.map_or_else(|| host.listen(), |listener| listener.conversation);
         life.spawn(async move {
             let answer = conversation.hear(&call).await;
             // The asker may not wait any more.
@@ -99,7 +98,7 @@ pub(super) struct Wires {
 
 struct Way {
     from: usize,
-    member: u64,
+    to: usize,
     net: Arc<Net>,
     /// The other end of the connection, if it is whole.
     heard_by: Option<Listener>,
@@ -116,14 +115,16 @@ impl raft::Wires for Wires {
         Some(Versions::KNOWN.newest)
     }
 
-    fn to(&self, member: u64, _: u64) -> Box<dyn Wire> {
-        Box::new(Way { from: self.from, member, net: self.net.clone(), heard_by: None })
+    fn to(&self, machine: u64) -> Box<dyn Wire> {
+        Box::new(Way { from: self.from, to: machine as usize - 1, net: self.net.clone(), heard_by: None })
     }
 }
 
 impl Wire for Way {
+    fn stay(&mut self) {}
+
     fn ask<'a>(&'a mut self, addresses: &'a [String], call: Bytes) -> AnswerFuture<'a> {
         let address = addresses.first();
-        Box::pin(self.net.calls(self.from, self.member, address, &mut self.heard_by, call))
+        Box::pin(self.net.calls(self.from, self.to, address, &mut self.heard_by, call))
     }
 }

@@ -16,9 +16,10 @@ pub use keytab::{Keytab, KeytabError};
 pub use replays::{REPLAYS_MAX, Replays};
 
 use super::refused::Refused;
-use crate::time::timestamp;
+use crate::time::{filetime, timestamp};
 use crypto::kerberos::EncryptionKey;
 use messages::{Authenticator, Request, TicketPart};
+use namespace::Timestamp;
 
 /// How far a client's clock may be from this machine's, seconds.
 pub const SKEW: i64 = 300;
@@ -53,6 +54,8 @@ pub struct Accepted {
     pub context: Context,
     /// The proof of the service, if the client wants one.
     pub reply: Option<Vec<u8>>,
+    /// When the ticket ends, a FILETIME.
+    pub expires: u64,
 }
 
 impl Service<'_> {
@@ -93,7 +96,8 @@ impl Service<'_> {
         }
         self.replays.admit(user, sealed.cipher, authenticator.time + SKEW, now)?;
         let (context, reply) = answer(&ticket.key, &authenticator, wants_reply, random);
-        Ok(Accepted { user: user.clone(), context, reply })
+        let expires = filetime(Timestamp { secs: ticket.ends, nanos: 0 });
+        Ok(Accepted { user: user.clone(), context, reply, expires })
     }
 }
 

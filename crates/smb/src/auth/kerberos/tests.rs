@@ -100,7 +100,8 @@ fn without_a_reply_the_key_is_the_clients() {
 
 #[test]
 fn an_expired_ticket() {
-    Client { ends: NOW - 300, ..Client::default() }.is_accepted();
+    let accepted = Client { ends: NOW - 300, ..Client::default() }.is_accepted();
+    assert_eq!(accepted.expires, filetime(Timestamp { secs: NOW - 300, nanos: 0 }));
     Client { ends: NOW - 301, ..Client::default() }.is_refused("the ticket has expired");
 }
 

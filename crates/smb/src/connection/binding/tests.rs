@@ -1,12 +1,13 @@
 //! A client with two connections, which knows its keys.
 
 use super::BINDING;
-use crate::accounts::{User, add_user};
+use crate::accounts::{Share, User, add_share, add_user};
 use crate::auth::tests::{Client, FLAGS, negotiate as first_token};
 use crate::connection::Connection;
 use crate::connection::tests::{Nothing, block_on, connection, header, negotiate};
 use crate::keys::{ChannelKey, Secret};
 use crate::mechanisms::Mechanisms;
+use crate::outbox::Outgoing;
 use crate::server::Server;
 use crate::wire::bodies::{Empty, SessionSetupRequest, SessionSetupResponse};
 use crate::wire::negotiate::Dialect;
@@ -16,7 +17,6 @@ use objects::Store;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use tokio::sync::mpsc::UnboundedReceiver;
 
 /// A server with users, in a directory of its own.
 pub(in crate::connection) struct Bed {
@@ -39,6 +39,15 @@ impl Bed {
         }
         let server = Server::new(store, data.clone(), "box", Mechanisms::default()).unwrap();
         Bed { server, data }
+    }
+
+    /// A server whose share `share` is all of `store`, and whose user root may all.
+    pub(in crate::connection) fn sharing(store: Arc<Store>, continuous: bool) -> Bed {
+        let bed = Bed::above(store);
+        add_user(&bed.data, User::new("root", Some("secret"), 0, 0, Vec::new())).unwrap();
+        let share = Share { continuous, ..Share::new("share", "/") };
+        add_share(&bed.data, share).unwrap();
+        bed
     }
 
     /// Connects, and negotiates 3.1.1 with AES-GMAC, or what `change` makes of the request.
@@ -73,7 +82,7 @@ impl Drop for Bed {
 /// The client's end of a connection.
 pub(in crate::connection) struct Peer {
     pub(in crate::connection) connection: Arc<Connection>,
-    pub(in crate::connection) queue: UnboundedReceiver<Vec<u8>>,
+    pub(in crate::connection) queue: Outgoing,
     pub(in crate::connection) next: u64,
     /// The hash of all that was said, and that of all but the last answer.
     hash: PreauthHash,

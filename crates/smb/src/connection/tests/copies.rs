@@ -2,7 +2,6 @@
 
 use super::block_on;
 use super::late::Session;
-use crate::accounts::{Share, User, add_share, add_user};
 use crate::connection::binding::tests::Bed;
 use crate::wire::bodies::{FileId, IoctlRequest, ReadRequest, ReadResponse, WriteRequest};
 use crate::wire::{Command, NtStatus, Writer};
@@ -52,16 +51,7 @@ fn extents_are_duplicated_within_both_files() {
     let dir = tempfile::tempdir().unwrap();
     let machine = Machine::start(dir.path(), "a test", MachineSettings::default()).unwrap();
     block_on(async {
-        let bed = Bed::above(machine.store().clone());
-        add_user(&bed.data, User::new("root", Some("secret"), 0, 0, Vec::new())).unwrap();
-        let share = Share {
-            name: "share".into(),
-            path: "/".into(),
-            read_only: false,
-            encrypt: false,
-            continuous: false,
-        };
-        add_share(&bed.data, share).unwrap();
+        let bed = Bed::sharing(machine.store().clone(), false);
         let (mut session, _) = Session::begin(&bed, "own").await;
         let tree = session.tree;
         let source = session.opens(tree, "source", OPEN_IF, 0x40).await;

@@ -9,11 +9,11 @@ use crate::chance::{Chance, rounds};
 use crate::connection::Connection;
 use crate::connection::binding::tests::Bed;
 use crate::limits::{EARLY_CREDITS_MAX, EARLY_LOGONS_MAX, FAILED_LOGON_DELAY, FAILED_LOGONS_MAX};
+use crate::outbox::Outgoing;
 use crate::wire::bodies::{Empty, SessionSetupResponse};
 use crate::wire::{Command, Flags, HEADER_BYTES, Header, NtStatus, Reader, TransformHeader, Writer};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, timeout};
 
 /// The longest message that is answered before a logon.
@@ -75,11 +75,7 @@ pub(super) fn compound(mut messages: Vec<Vec<u8>>, related: bool) -> Vec<u8> {
 
 /// Sends a frame. Returns the first message that answers, unless the connection ends. A request
 /// whose task has panicked is never answered.
-async fn ask(
-    connection: &Arc<Connection>,
-    queue: &mut UnboundedReceiver<Vec<u8>>,
-    frame: Vec<u8>,
-) -> Option<Vec<u8>> {
+async fn ask(connection: &Arc<Connection>, queue: &mut Outgoing, frame: Vec<u8>) -> Option<Vec<u8>> {
     let is_cancel = Header::parse(&frame)
         .is_ok_and(|header| header.command == Command::Cancel as u16 && header.next == 0);
     connection.receive(frame.clone()).ok()?;
@@ -117,7 +113,7 @@ fn every_request_before_a_logon_is_answered_or_ends_its_connection() {
                     break;
                 };
                 settle().await;
-                let more = std::iter::from_fn(|| queue.try_recv().ok()).collect::<Vec<_>>();
+                let more = std::iter::from_fn(|| queue.try_recv()).collect::<Vec<_>>();
                 for message in [message].into_iter().chain(more).filter(|message| !message.is_empty()) {
                     for (header, answer) in read_answers(&message) {
                         assert!(answer.len() <= ANSWER_BYTES_MAX, "{header:?}");
@@ -213,7 +209,7 @@ fn tries_at_once_are_as_few_as_tries_in_a_row() {
         // Each waits for the answer to the one before.
         assert!(began.elapsed() >= FAILED_LOGON_DELAY * FAILED_LOGONS_MAX, "{:?}", began.elapsed());
         tokio::time::sleep(2 * FAILED_LOGON_DELAY).await;
-        let failed = std::iter::from_fn(|| queue.try_recv().ok()).count();
+        let failed = std::iter::from_fn(|| queue.try_recv()).count();
         assert!(failed < FAILED_LOGONS_MAX as usize, "{failed} tries were answered");
     });
 }

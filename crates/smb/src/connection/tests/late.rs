@@ -6,7 +6,6 @@ use super::answers::read_answers;
 use super::early::compound;
 use super::samples::{Files, create, sample, tree_connect};
 use super::{block_on, header};
-use crate::accounts::{Share, User, add_share, add_user};
 use crate::auth::tests::Client;
 use crate::chance::{Chance, rounds};
 use crate::connection::binding::tests::{Bed, Peer};
@@ -28,8 +27,8 @@ const REQUESTS: usize = 40;
 /// A session, with its opens.
 pub(super) struct Session {
     pub(super) peer: Peer,
-    id: u64,
-    key: ChannelKey,
+    pub(super) id: u64,
+    pub(super) key: ChannelKey,
     pub(super) tree: u32,
     pipes: u32,
 }
@@ -132,16 +131,7 @@ fn every_request_of_a_session_is_answered_or_ends_its_connection() {
     let mut chance = Chance::new(3);
     let (mut ended, mut done, mut refused) = (0, BTreeSet::new(), 0);
     block_on(async {
-        let bed = Bed::above(machine.store().clone());
-        add_user(&bed.data, User::new("root", Some("secret"), 0, 0, Vec::new())).unwrap();
-        let share = Share {
-            name: "share".into(),
-            path: "/".into(),
-            read_only: false,
-            encrypt: false,
-            continuous: false,
-        };
-        add_share(&bed.data, share).unwrap();
+        let bed = Bed::sharing(machine.store().clone(), false);
         let (server, unheard_of) = (bed.server.clone(), bed.server.unheard_of.lock().take());
         let gives_up = tokio::spawn(async move {
             let mut unheard_of = unheard_of.unwrap();

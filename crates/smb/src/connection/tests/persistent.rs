@@ -3,7 +3,6 @@
 use super::block_on;
 use super::late::Session;
 use super::samples::create;
-use crate::accounts::{Share, User, add_share, add_user};
 use crate::connection::binding::tests::Bed;
 use crate::mechanisms::Mechanisms;
 use crate::records::restore;
@@ -59,12 +58,7 @@ fn records(bed: &Bed) -> usize {
 
 /// A server of a machine, whose share is continuously available or not.
 fn bed(machine: &Machine, continuous: bool) -> Bed {
-    let bed = Bed::above(Store::new(machine.file_service()));
-    add_user(&bed.data, User::new("root", Some("secret"), 0, 0, Vec::new())).unwrap();
-    let share =
-        Share { name: "share".into(), path: "/".into(), read_only: false, encrypt: false, continuous };
-    add_share(&bed.data, share).unwrap();
-    bed
+    Bed::sharing(Store::new(machine.file_service()), continuous)
 }
 
 /// Ends the server as a process ends that is killed, and starts the next one.
@@ -120,7 +114,7 @@ fn a_lease_does_not_outlive_a_change_of_its_file() {
         let store = Store::new(machine.file_service());
         bed.server = Server::new(store.clone(), bed.data.clone(), "box", Mechanisms::default()).unwrap();
         // Somebody writes before the next server has come so far.
-        let root = store.root(b"/", false).await.unwrap();
+        let root = store.root(b"/").await.unwrap();
         let request = OpenRequest {
             client: ClientGuid([3; 16]),
             access: AccessMask::WRITE_DATA,

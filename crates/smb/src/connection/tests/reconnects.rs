@@ -3,7 +3,6 @@
 use super::block_on;
 use super::late::Session;
 use super::samples::create;
-use crate::accounts::{Share, User, add_share, add_user};
 use crate::connection::binding::tests::Bed;
 use crate::wire::bodies::{CreateResponse, FileId};
 use crate::wire::contexts::{LeaseContext, LeaseV2};
@@ -83,16 +82,7 @@ fn an_open_whose_reconnect_is_interrupted_waits_for_the_next_one() {
         waiting: Mutex::default(),
     });
     block_on(async {
-        let bed = Bed::above(Store::new(held.clone()));
-        add_user(&bed.data, User::new("root", Some("secret"), 0, 0, Vec::new())).unwrap();
-        let share = Share {
-            name: "share".into(),
-            path: "/".into(),
-            read_only: false,
-            encrypt: false,
-            continuous: false,
-        };
-        add_share(&bed.data, share).unwrap();
+        let bed = Bed::sharing(Store::new(held.clone()), false);
         let (mut session, _) = Session::begin(&bed, "one").await;
         let tree = session.tree;
         let (_, answer) = session.does(Command::Create, tree, &durable(None)).await;

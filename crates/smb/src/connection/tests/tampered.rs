@@ -6,13 +6,13 @@ use crate::auth::tests::{Client, FLAGS, negotiate as first_token};
 use crate::connection::Connection;
 use crate::connection::binding::tests::Bed;
 use crate::keys::{ChannelKey, Secret};
+use crate::outbox::Outgoing;
 use crate::wire::bodies::SessionSetupResponse;
 use crate::wire::negotiate::Dialect;
 use crate::wire::{Header, NtStatus, Reader};
 use crypto::smb::{PreauthHash, SigningAlgorithm};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 /// The messages that are hashed: NEGOTIATE, its answer, SESSION_SETUP, its answer, and the one with
@@ -22,7 +22,7 @@ const MESSAGES: usize = 5;
 /// A client and the one on its way to the server.
 struct Way {
     connection: Arc<Connection>,
-    queue: UnboundedReceiver<Vec<u8>>,
+    queue: Outgoing,
     /// The message to change, and its byte and bit.
     change: Option<(usize, usize, u8)>,
     /// The lengths of the messages so far.
