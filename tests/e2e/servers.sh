@@ -60,6 +60,8 @@ for round in 1 2; do
     dead=$(leader)
     kill_machine "$dead"
     other=$((dead % 3 + 1))
+    # Nobody leads yet, and a request for the leader waits for the next one.
+    lh "$other" machines >"$scratch/machines.log" 2>&1 || failed+=("machine $other cannot ask the leader after machine $dead: $(cat "$scratch/machines.log")")
     for i in 4 5; do
         timeout "$hang" sh -c "echo $round >'${mounts[$i]}/git/after-$round-$i' && sync '${mounts[$i]}/git/after-$round-$i'" || failed+=("machine $i cannot write after machine $dead died")
     done

@@ -1,12 +1,12 @@
 //! Requests to the leader: those of a machine on its way to being a server, and those of people,
 //! which another server forwards.
 
-use crate::call::{self, End};
+use crate::call::{self, End, Stream};
 use crate::credential_store::Caller;
-use crate::frames;
+use crate::frames::{self, Frames};
 use std::io;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use wire::{Certificates, Purpose, Welcome};
 
 /// How long the leader may take: it changes the membership.
@@ -14,19 +14,40 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why the leader did not do what was asked.
 #[derive(Debug, thiserror::Error)]
-#[error("the leader cannot be asked: {0}")]
-pub struct LeaderError(String);
+pub enum LeaderError {
+    /// No leader has heard of the request, which may be made again.
+    #[error("the leader cannot be reached: {0}")]
+    Unheard(End),
+    /// Another server leads, so the request may be made again, of that one.
+    #[error("another server leads now")]
+    Elsewhere,
+    /// The leader refuses, or its answer has not arrived: whether the request was done is not known.
+    #[error("the leader cannot be asked: {0}")]
+    Unanswered(#[from] End),
+}
 
-impl From<End> for LeaderError {
-    fn from(end: End) -> LeaderError {
-        LeaderError(end.to_string())
+impl LeaderError {
+    /// Whether nothing was done, and another try may find a leader.
+    pub fn is_before_all(&self) -> bool {
+        matches!(self, LeaderError::Unheard(_) | LeaderError::Elsewhere)
     }
 }
 
-/// Sends one request to `address`. Blocks.
-fn ask(address: &str, caller: &Caller, purpose: &Purpose) -> Result<Welcome, LeaderError> {
-    let asked = async { timeout(TIMEOUT, call::ask(address, caller, purpose)).await.map_err(End::from)? };
-    block_on(async { Ok(asked.await?.2) })
+/// Sends one request to `address`, and returns the connection with the answer.
+async fn ask(
+    address: &str,
+    caller: &Caller,
+    purpose: &Purpose,
+) -> Result<(Frames<Stream>, Welcome), LeaderError> {
+    let until = Instant::now() + TIMEOUT;
+    let called = timeout_at(until, call::call(address, caller)).await;
+    let mut frames = frames::greetings(called.map_err(End::from).flatten().map_err(LeaderError::Unheard)?);
+    match timeout_at(until, call::greet(&mut frames, caller, purpose)).await.map_err(End::from).flatten() {
+        Ok(Welcome::Elsewhere { .. }) => Err(LeaderError::Elsewhere),
+        // The certificates of before are what the server did not want, so it did nothing.
+        Err(end @ End::Certified) => Err(LeaderError::Unheard(end)),
+        answer => Ok((frames, answer?)),
+    }
 }
 
 /// Waits for `work` on this thread.
@@ -37,9 +58,9 @@ fn block_on<T>(work: impl Future<Output = Result<T, LeaderError>>) -> Result<T, 
 
 /// Gets this machine's member number, and its certificates as a server. Blocks.
 pub fn ask_to_serve(address: &str, caller: &Caller) -> Result<(u64, Certificates), LeaderError> {
-    match ask(address, caller, &Purpose::Serve)? {
+    match block_on(ask(address, caller, &Purpose::Serve))?.1 {
         Welcome::Serve { member, certificates } => Ok((member, certificates)),
-        other => Err(unexpected(other)),
+        _ => Err(unexpected()),
     }
 }
 
@@ -51,17 +72,15 @@ pub fn tell_ready(
     member: u64,
     addresses: Vec<String>,
 ) -> Result<(), LeaderError> {
-    match ask(address, caller, &Purpose::Ready { member, addresses })? {
+    match block_on(ask(address, caller, &Purpose::Ready { member, addresses }))?.1 {
         Welcome::Done => Ok(()),
-        other => Err(unexpected(other)),
+        _ => Err(unexpected()),
     }
 }
 
-fn unexpected(welcome: Welcome) -> LeaderError {
-    match welcome {
-        Welcome::Elsewhere { .. } => LeaderError("another server leads now".to_owned()),
-        _ => End::Io(io::ErrorKind::InvalidData.into()).into(),
-    }
+/// The answer is none to the question.
+fn unexpected() -> LeaderError {
+    End::Io(io::ErrorKind::InvalidData.into()).into()
 }
 
 /// Forwards an administrator's request to the leader at `address`; each line of its answer goes to
@@ -73,12 +92,10 @@ pub fn ask_control(
     line: &mut dyn FnMut(&[u8]),
 ) -> Result<(), LeaderError> {
     block_on(async {
-        let purpose = Purpose::Control { request };
-        let asked = timeout(TIMEOUT, call::ask(address, caller, &purpose)).await;
-        let mut frames = match asked.map_err(End::from)?? {
-            (frames, _, Welcome::Control) => frames,
-            (_, _, other) => return Err(unexpected(other)),
-        };
+        let (mut frames, welcome) = ask(address, caller, &Purpose::Control { request }).await?;
+        if !matches!(welcome, Welcome::Control) {
+            return Err(unexpected());
+        }
         frames::messages(&mut frames);
         // An empty frame ends the answer.
         loop {

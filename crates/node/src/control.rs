@@ -20,11 +20,15 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest request, bytes. A request is a word and a path: none needs more.
 const REQUEST_BYTES_MAX: u64 = 16 << 10;
-/// The pause after a failed accept: descriptors may be used up.
+/// The time in which a request finds a leader, if no server leads: an election, and the link's way
+/// to its winner.
+const LEADER_WITHIN: Duration = Duration::from_secs(20);
+/// The pause after a failed accept, since descriptors may be used up, and before a leader is looked
+/// for again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// How long this machine's changes may take to reach the server before a request is answered.
 const FLUSH: Duration = Duration::from_secs(10);
@@ -87,14 +91,17 @@ fn answer_stream(membership: &Membership, mut stream: UnixStream) {
             if ControlRequest::counts_all(&request) && !membership.client_host().flush(FLUSH) {
                 let _ = send(&mut stream, &ControlReply::Note(ControlNote::NotFlushed));
             }
-            if let Some(leader) = leader_to_ask(membership, &request) {
+            let until = Instant::now() + LEADER_WITHIN;
+            while let Some(leader) = leader_to_ask(membership, &request) {
                 let mut tell = |line: &[u8]| {
                     let _ = stream.write_all(line);
                 };
-                if let Err(why) = pass_on(membership, &leader, line.clone(), &mut tell) {
-                    let _ = send(&mut stream, &ControlReply::Failed(why));
+                match pass_on(membership, &leader, &line, &mut tell) {
+                    Ok(()) => return,
+                    // The link is still at the server that led before, and goes to the next one.
+                    Err((true, _)) if Instant::now() < until => std::thread::sleep(PAUSE),
+                    Err((_, why)) => return drop(send(&mut stream, &ControlReply::Failed(why))),
                 }
-                return;
             }
             // The asker may have gone away.
             let reply = reply(membership, request, &mut |at| {
@@ -113,17 +120,19 @@ fn unread(error: &dyn std::error::Error) -> ControlRefusal {
 }
 
 /// Has the leader answer a request, a line of JSON. The lines of its answer go to `tell`.
+///
+/// # Errors
+/// The refusal, and whether another try may find a leader, since none has heard of the request.
 fn pass_on(
     membership: &Membership,
     leader: &str,
-    request: String,
+    request: &str,
     tell: &mut dyn FnMut(&[u8]),
-) -> Result<(), ControlRefusal> {
-    let doing = RequestWork::AskingLeader;
-    let own = membership.credentials();
-    let own = own.map_err(|error| ControlRefusal::Failed { doing, why: error.to_string() })?;
-    let asked = ask_control(leader, &own.caller(), request, tell);
-    asked.map_err(|error| ControlRefusal::Failed { doing, why: error.to_string() })
+) -> Result<(), (bool, ControlRefusal)> {
+    let refusal = |why| ControlRefusal::Failed { doing: RequestWork::AskingLeader, why };
+    let own = membership.credentials().map_err(|error| (false, refusal(error.to_string())))?;
+    let asked = ask_control(leader, &own.caller(), request.to_owned(), tell);
+    asked.map_err(|error| (error.is_before_all(), refusal(error.to_string())))
 }
 
 /// The address of the leader, if this server must pass `request` on. Only the leader can answer

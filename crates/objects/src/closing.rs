@@ -58,13 +58,13 @@ impl Closing {
             // The close goes on, whatever the holders of HANDLE say.
             store.act_done(self.object, Act::Dispose, Actor::Open(self.open));
             if let Ok(Some(link)) = open.dispose(true).await {
-                store.watches.deleting(open.file());
                 store.with(|table, _| {
                     if let Some(known) = table.objects.get_mut(&self.object) {
                         let (by, unlinks) = (open.parts.parent, Default::default());
                         known.deleting.get_or_insert(Deleting { link, by, unlinks });
                     }
                 });
+                store.watches.deleting(open.file());
             }
         }
         let (deleting, is_last) = store.with(|table, _| {

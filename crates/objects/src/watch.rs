@@ -1,6 +1,6 @@
 //! Watches: changes below a directory (MS-FSA §2.1.5.11, MS-SMB2 §3.3.5.19).
 
-use crate::table::OpenRecord;
+use crate::table::{OpenRecord, Table};
 use crate::watches::{ADDED, Heard, MODIFIED, REMOVED, Watched, name_filter};
 use crate::{Change, Open, Store, StoreError, rights};
 use client::call;
@@ -69,6 +69,7 @@ impl Open {
     /// Watches a directory, and with `subtree` all below it. Needs LIST_DIRECTORY. `filter` has the
     /// bits of CompletionFilter (MS-SMB2 §2.2.35). Changes are kept from here until the watch is
     /// dropped: the caller keeps one for each open. `room` is for the caller.
+    /// [`StoreError::DeletePending`] says that the directory is being deleted.
     pub fn watch(&self, filter: u32, subtree: bool, room: usize) -> Result<Watch, StoreError> {
         self.require(rights::READ_DATA)?;
         if !self.is_directory() {
@@ -82,8 +83,18 @@ impl Open {
             is_armed: AtomicBool::new(false),
             state: Mutex::default(),
         });
-        self.store().watches.add(&watched);
-        Ok(Watch { room, watched, store: Arc::clone(self.store()) })
+        let store = self.store();
+        store.watches.add(&watched);
+        let watch = Watch { room, watched, store: Arc::clone(store) };
+        // A deletion is noted before watches hear of it: one that this watch was too late for is
+        // seen here.
+        let known =
+            |table: &mut Table| table.objects.get(&self.object()).map(|known| known.deleting.is_some());
+        if store.with(|table, _| known(table)) == Some(true) {
+            Err(StoreError::DeletePending)
+        } else {
+            Ok(watch)
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::private::{Comparison, LEAST};
 use super::processor::OneProcessor;
+use super::regions;
 use super::row::SharedRow;
 use super::settings::Settings;
 use crate::target::{Target, TargetKind};
@@ -28,6 +29,7 @@ pub(super) fn run(
     tell: &mut dyn FnMut(&str),
 ) -> io::Result<Vec<SharedRow>> {
     let mut rows = spread(base, settings, tell)?;
+    rows.extend(regions::run(base, tell)?);
     rows.extend(idle(base, tell)?);
     Ok(rows)
 }
@@ -73,13 +75,14 @@ fn idle(base: &Path, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharedRow>> {
 }
 
 /// Makes the server of this number, which is the next one.
-fn found(machine: &Target, server: u16) -> io::Result<()> {
+pub(super) fn found(machine: &Target, server: u16) -> io::Result<()> {
     let name = format!("begins-{server}");
     fs::create_dir(machine.dir().join(&name))?;
     delegate(machine, format!("/{name}"), None)
 }
 
-fn delegate(machine: &Target, path: String, to: Option<u16>) -> io::Result<()> {
+/// Has the server of this number, or a new one, manage all below `path`.
+pub(super) fn delegate(machine: &Target, path: String, to: Option<u16>) -> io::Result<()> {
     admin::delegate(machine.data(), (path, to, true), &mut |_| {}).map(drop).map_err(io::Error::other)
 }
 

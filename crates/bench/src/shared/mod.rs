@@ -12,6 +12,7 @@ mod handover;
 mod pace;
 mod private;
 mod processor;
+mod regions;
 mod relay;
 mod repeat;
 mod row;

@@ -55,6 +55,11 @@ impl SharedRow {
         SharedRow { name: name.into(), rate: Some(rate), ..SharedRow::default() }
     }
 
+    /// A row of an operation that takes so long.
+    pub fn time(name: impl Into<String>, takes: Duration) -> SharedRow {
+        SharedRow::of(name, 1.0 / takes.as_secs_f64())
+    }
+
     /// A row of work between machines.
     pub fn between(name: impl Into<String>, measured: &Measured) -> SharedRow {
         let each = |count: u64| Some(count as f64 / measured.operations as f64);

@@ -20,8 +20,8 @@ use wire::ToClient;
 pub(crate) enum Standing {
     /// This server manages the region, as the `epoch`th that does.
     Owned { epoch: u64 },
-    /// As `Owned` by one less, and about to hand the region over to `to`. Nothing of the region is
-    /// granted any more.
+    /// As `Owned` by one less, and about to hand the region over to `to`. Once it has cooled,
+    /// nothing of the region is granted any more.
     Leaving { to: ServerId, epoch: u64, step: LeavingStep },
     /// Another server manages the region, as far as this one knows.
     Away(Away),
@@ -44,6 +44,9 @@ pub(crate) struct Away {
 /// How far the region's server is with handing it over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum LeavingStep {
+    /// Leases are recalled ahead, since this time, while requests are served as ever. The one pass
+    /// over the rows goes on at this key.
+    Cooling { since: Time, start: Vec<u8> },
     /// All leases are recalled, since this time. The pass over the rows goes on at this key;
     /// `is_idle` as long as it has found nothing in use, and nothing has come into use behind it.
     Recalling { since: Time, start: Vec<u8>, is_idle: bool },
@@ -96,9 +99,14 @@ impl Regions {
         }
     }
 
-    /// Whether `file` is about to be handed over.
+    /// Whether `file` is about to be handed over, so that nothing of it is granted.
     pub fn are_leaving(&self, file: &FileId) -> bool {
-        self.all.len() > 1 && matches!(self.of(file).1, Standing::Leaving { .. })
+        let leaves = |standing: &Standing| match standing {
+            Standing::Leaving { step: LeavingStep::Cooling { .. }, .. } => false,
+            Standing::Leaving { .. } => true,
+            Standing::Owned { .. } | Standing::Away(_) | Standing::Coming { .. } => false,
+        };
+        self.all.len() > 1 && leaves(self.of(file).1)
     }
 
     /// Whether the rows of `file` go to another server just now: nothing about the file changes.

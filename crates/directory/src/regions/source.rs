@@ -1,22 +1,25 @@
 //! Handing a region over, at the server that has it.
 //!
-//! 1. Everything that sessions hold of the region is recalled, and nothing of it is granted any
+//! 1. A large region cools: one pass recalls what sessions hold of it, while requests are served as
+//!    ever. So programs wait later for what is in use, and not for what once was.
+//! 2. Everything that sessions hold of the region is recalled, and nothing of it is granted any
 //!    more. Requests wait, but for operations that the server does itself: those grant nothing, and
 //!    a session that waits for one may be unable to release. A file that is open, locked or about
 //!    to go keeps the region here, and so does a session that says nothing for a while: nobody
 //!    loses anything because a region moves, and nobody waits long for that. A session that works
 //!    has more time. Its answer may be in a long queue, and an overloaded server most needs to hand
 //!    something over.
-//! 2. The rows go to the next server, page by page. No row changes any more. A server that does not
+//! 3. The rows go to the next server, page by page. No row changes any more. A server that does not
 //!    take them soon goes without.
-//! 3. One entry gives up all authority over the region. Requests that wait are told where it is.
-//! 4. Once the next server has confirmed, the rows here are deleted.
+//! 4. One entry gives up all authority over the region. Requests that wait are told where it is.
+//! 5. Once the next server has confirmed, the rows here are deleted.
 
 use super::{Away, LeavingStep, Regions, Standing};
 use crate::io::{DelegateError, Output};
 use crate::joint::joint_of;
 use crate::rows::files::{Files, extent_from_row};
 use crate::rows::keys::{self, RowOf, Table, Tag};
+use crate::rows::record::Record;
 use crate::transaction::Transaction;
 use ident::{FileId, OVERFLOW, ServerId};
 use lease::{Released, SessionId, Time};
@@ -30,6 +33,13 @@ const SILENT_MS_MAX: u64 = 5_000;
 const RECALL_MS_MAX: u64 = 60_000;
 /// Rows of a region that one step looks at, sends or deletes.
 const ROWS_PER_STEP: usize = 512;
+/// Files with unanswered recalls, up to which a region that cools goes on to its next rows: more
+/// than sessions answer between two ticks, and few enough to keep in mind.
+const COOLING_MAX: usize = 8 * ROWS_PER_STEP;
+/// Rows of the largest region that does not cool first. Its sessions release it within a moment.
+const COOL_ROWS_MAX: usize = 8 * ROWS_PER_STEP;
+/// How long a region may cool, ms. After that, its requests wait for what has not come back.
+const COOLING_MS_MAX: u64 = 60_000;
 
 impl Regions {
     /// The epoch in which `region` may be handed over to `to`, if the region begins at a file.
@@ -57,13 +67,12 @@ impl Regions {
     /// Begins to hand `region` over to `to`.
     fn leave(
         &mut self,
-        now: Time,
         region: &FileId,
         has_file: bool,
         to: ServerId,
+        step: LeavingStep,
     ) -> Result<(), DelegateError> {
         let epoch = self.may_leave(region, has_file, to)?;
-        let step = LeavingStep::Recalling { since: now, start: region.as_bytes().to_vec(), is_idle: true };
         self.all.insert(region.clone(), Standing::Leaving { to, epoch, step });
         Ok(())
     }
@@ -87,6 +96,15 @@ enum Hold {
     Use,
 }
 
+/// All leases that sessions have of the file.
+fn holders_of(file: &FileId, record: &Record) -> Vec<(SessionId, Released)> {
+    let of = |(session, held): (_, &lease::Held)| {
+        let released = move |field| (session, Released { file: file.clone(), field, keep: None });
+        held.iter().map(move |(field, _)| released(field)).collect::<Vec<_>>()
+    };
+    record.holdings.iter().flat_map(of).collect()
+}
+
 /// A page of a region's rows.
 struct RowsPage {
     rows: RegionRows,
@@ -107,6 +125,23 @@ impl Files<'_> {
             _ => None,
         };
         (rows, next)
+    }
+
+    /// Whether the region has to cool before it leaves.
+    fn is_large(&self, region: &FileId) -> bool {
+        let end = region.region_range().1.unwrap_or_else(|| keys::BEYOND.to_vec());
+        self.scan(region.as_bytes(), &end, COOL_ROWS_MAX + 1).len() > COOL_ROWS_MAX
+    }
+
+    /// The files of these rows, in their order.
+    fn files_of(&self, rows: &RegionRows) -> Vec<FileId> {
+        let file_of = |(key, _): &(Vec<u8>, _)| match self.parse_key(keys::row_of(key)) {
+            Some(RowOf::File(file, ..)) => Some(file),
+            _ => None,
+        };
+        let mut files: Vec<FileId> = rows.iter().filter_map(file_of).collect();
+        files.dedup();
+        files
     }
 
     /// The same with the rows of the shares to which these rows refer.
@@ -137,7 +172,12 @@ impl Transaction<'_> {
     /// Begins to hand a region over to another server.
     pub fn delegate(&mut self, region: FileId, to: ServerId) {
         let has_file = self.files.record(&region).is_some();
-        match self.files.regions.leave(self.now, &region, has_file, to) {
+        let (since, start) = (self.now, region.as_bytes().to_vec());
+        let step = match self.files.is_large(&region) {
+            true => LeavingStep::Cooling { since, start },
+            false => LeavingStep::Recalling { since, start, is_idle: true },
+        };
+        match self.files.regions.leave(&region, has_file, to, step) {
             Ok(()) => self.again = true,
             Err(error) => self.out.push(Output::Delegated { region, result: Err(error) }),
         }
@@ -185,6 +225,9 @@ impl Transaction<'_> {
         for (region, standing) in all {
             match standing {
                 Standing::Owned { .. } => {}
+                Standing::Leaving { to, epoch, step: LeavingStep::Cooling { since, start } } => {
+                    self.cool_region(&region, (to, epoch, since), &start);
+                }
                 Standing::Leaving { to, epoch, step: LeavingStep::Recalling { since, start, is_idle } } => {
                     self.recall_region(&region, (to, epoch, since), &start, is_idle);
                 }
@@ -208,6 +251,30 @@ impl Transaction<'_> {
         }
     }
 
+    /// Recalls what is held of some files of a region that cools, unless too much is unanswered.
+    fn cool_region(&mut self, region: &FileId, (to, epoch, since): (ServerId, u64, Time), start: &[u8]) {
+        let is_late = self.now.ms_since(since) > COOLING_MS_MAX;
+        if !is_late && self.state.region.pending.queue.recalls.files() > COOLING_MAX {
+            return;
+        }
+        let (rows, next) = self.files.rows_of_region(region, start);
+        for file in self.files.files_of(&rows) {
+            if let Some(record) = self.files.record(&file) {
+                self.recall(holders_of(&file, &record));
+            }
+        }
+        let step = match next.filter(|_| !is_late) {
+            Some(start) => LeavingStep::Cooling { since, start },
+            None => {
+                let start = region.as_bytes().to_vec();
+                LeavingStep::Recalling { since: self.now, start, is_idle: true }
+            }
+        };
+        self.again = true;
+        let leaving = Standing::Leaving { to, epoch, step };
+        self.files.regions.all.insert(region.clone(), leaving);
+    }
+
     /// Recalls what is held of some files of the region. A whole pass that finds no file in use is
     /// the last one: nothing was granted since it began, and nothing has come into use behind it.
     fn recall_region(
@@ -218,14 +285,7 @@ impl Transaction<'_> {
         mut is_idle: bool,
     ) {
         let (rows, next) = self.files.rows_of_region(region, start);
-        let mut files: Vec<FileId> = Vec::new();
-        for (key, _) in rows {
-            if let Some(RowOf::File(file, ..)) = self.files.parse_key(keys::row_of(&key))
-                && files.last() != Some(&file)
-            {
-                files.push(file);
-            }
-        }
+        let files = self.files.files_of(&rows);
         is_idle &= !self.recall_paths_over(|dir| region.is_prefix_of(dir));
         for file in files {
             match self.recall_file(&file) {
@@ -258,11 +318,7 @@ impl Transaction<'_> {
     fn recall_file(&mut self, file: &FileId) -> Hold {
         // A dead file has rows, and no record. The rows go soon.
         let Some(record) = self.files.record(file) else { return Hold::Leases };
-        let of = |(session, held): (_, &lease::Held)| {
-            let released = move |field| (session, Released { file: file.clone(), field, keep: None });
-            held.iter().map(move |(field, _)| released(field)).collect::<Vec<_>>()
-        };
-        self.recall(record.holdings.iter().flat_map(of).collect());
+        self.recall(holders_of(file, &record));
         let recalls = &self.state.region.pending.queue.recalls;
         let is_silent = |session: SessionId| {
             let known = self.state.server.sessions.all.get(&session);

@@ -5,8 +5,9 @@ use crate::servers::Servers;
 use crate::support::*;
 use directory::{DelegateError, Input};
 use ident::{FileId, ServerId};
-use lease::{Field, Kind};
+use lease::{Field, Kind, Released, SessionId};
 use namespace::{FileKind, LockChange, LockKind, LockRange, LockSpace, Operation, operation};
+use std::collections::BTreeSet;
 use wire::{AskMode, ToClient, ToServer};
 
 /// A file that could not leave, or came home, has no region of its own any more. Its directory may
@@ -197,6 +198,105 @@ fn an_operation_that_grants_nothing_is_done_before_its_region_leaves() {
     assert_eq!(names.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>(), ["file", "new"]);
     root.check();
     other.check();
+}
+
+/// A tree with more files than may be recalled at once from a region that cools, all of them
+/// leased to the session that has made them: its directory and the files.
+fn large_region() -> (World, SessionId, FileId, Vec<FileId>) {
+    let (mut root, session, dir, _) = tree();
+    root.checks = false;
+    let mut files = Vec::new();
+    for at in 2..14 {
+        if at == 8 {
+            // The first block of inode numbers is too small for all.
+            root.send(session, ToServer::ReserveInodes { known: u64::MAX });
+            let Some(ToClient::ReservedInodes { first, .. }) = root.told(session).pop() else { panic!() };
+            root.next_inode(session, first);
+        }
+        let below = root.create(session, &dir, &format!("{at}"), FileKind::Directory, at);
+        let parent = made(&below);
+        assert_eq!(root.update(session, below), Ok(()));
+        let make = |at| root.create(session, &parent, &format!("{at}"), FileKind::Regular, at);
+        let made: Vec<_> = (1..501).map(make).collect();
+        files.extend(made.iter().map(crate::support::made));
+        assert_eq!(root.log(session, made.into_iter().map(update).collect()), []);
+    }
+    (root, session, dir, files)
+}
+
+/// Releases many leases, in logs that are not too long.
+fn give_back(root: &mut World, session: SessionId, owed: Vec<Released>) {
+    for some in owed.chunks(1_000) {
+        root.send_log(session, releasing(some.to_vec()), false);
+    }
+    root.told(session);
+    assert_eq!(root.server.misdeeds(), []);
+}
+
+/// A request for a file of a large region is served while leases come back, and some thousand of
+/// them are recalled at a time. Only what was granted meanwhile is recalled while requests wait.
+#[test]
+fn a_large_region_cools_while_requests_are_served() {
+    let (mut root, session, dir, files) = large_region();
+    let mut other = World::beside(&root, ServerId(1));
+    root.input(Input::Delegate { region: dir.clone(), to: ServerId(1) });
+    root.settle();
+    let first = root.recalled(session);
+    let of_files = |owed: &[Released]| owed.iter().map(|it| it.file.clone()).collect::<BTreeSet<_>>();
+    let asked = of_files(&first).len();
+    assert!((4_096..=4_096 + 512).contains(&asked), "{asked} files are recalled at once");
+    // Without answers nothing goes on, and yet nobody waits.
+    root.input(Input::Tick);
+    assert_eq!(root.recalled(session), []);
+    let second = root.open(2, 1);
+    give_back(&mut root, session, first);
+    let number = root.ask(second, stat(&files[0]), Vec::new(), AskMode::Lease);
+    assert!(root.grants(second, number).is_some(), "granted while the region cools");
+    root.input(Input::Tick);
+    root.settle();
+    // An acknowledgment is among what the session is told.
+    let recalls = |it| if let ToClient::Recall { leases, .. } = it { leases } else { Vec::new() };
+    let rest: Vec<_> = root.told(session).into_iter().flat_map(recalls).collect();
+    assert!(of_files(&rest).len() > files.len() - asked - 2, "the rest follows");
+    // Now the region leaves, and requests wait.
+    let number = root.ask(second, stat(&files[1]), Vec::new(), AskMode::Lease);
+    assert_eq!(root.grants(second, number), None);
+    let again = root.recalled(second);
+    assert!(of_files(&again).contains(&files[0]), "what was granted meanwhile is recalled");
+    give_back(&mut root, session, rest);
+    root.send_log(second, releasing(again), false);
+    (0..10).for_each(|_| carry(&mut root, &mut other));
+    assert_eq!(root.delegated, [Ok(())]);
+    assert!(files.iter().all(|file| other.server.manages(file) && !root.server.manages(file)));
+    let told = root.told(second);
+    assert!(
+        told.iter().any(|it| matches!(it, ToClient::Elsewhere { number: of, .. } if *of == number)),
+        "{told:?}"
+    );
+    root.check();
+    other.check();
+}
+
+/// A session that works, and releases nothing, keeps a large region where it is: the region cools
+/// for a minute, and requests wait for another one.
+#[test]
+fn a_region_that_does_not_cool_stays() {
+    let (mut root, session, dir, files) = large_region();
+    root.input(Input::Delegate { region: dir, to: ServerId(1) });
+    root.settle();
+    let seconds = |root: &mut World, numbers: std::ops::Range<u64>| {
+        for number in numbers {
+            root.now = root.now.after_ms(1_000);
+            let made = root.create(session, &ROOT, &format!("{number}"), FileKind::Regular, number);
+            assert_eq!(root.update(session, made), Ok(()));
+            root.input(Input::Tick);
+        }
+    };
+    seconds(&mut root, 10..130);
+    assert_eq!(root.delegated, []);
+    seconds(&mut root, 130..160);
+    assert_eq!(root.delegated, [Err(DelegateError::InUse)]);
+    assert!(root.server.manages(&files[0]));
 }
 
 /// A change of a file that the pass over the region has been at is seen by the next pass.

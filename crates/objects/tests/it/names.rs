@@ -135,4 +135,6 @@ async fn a_watch_ends_with_its_directory() {
     let deletes = bed.open("d", OpenRequest { options, ..open_if() }).await.unwrap().open;
     deletes.close(false).await.unwrap();
     assert_eq!(watch.changes().await, Err(StoreError::DeletePending));
+    let late = dir.watch(0x1, false, 1 << 16);
+    assert_eq!(late.err(), Some(StoreError::DeletePending), "one that came too late would wait for ever");
 }
