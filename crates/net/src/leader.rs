@@ -21,7 +21,7 @@ pub enum LeaderError {
     /// Another server leads, so the request may be made again, of that one.
     #[error("another server leads now")]
     Elsewhere,
-    /// The leader refuses, or its answer has not arrived: whether the request was done is not known.
+    /// The leader refuses, or its answer is missing: whether the request was done is not known.
     #[error("the leader cannot be asked: {0}")]
     Unanswered(#[from] End),
 }

@@ -502,6 +502,7 @@ impl Server {
                         routes.send(session, message);
                     }
                 }
+                Output::Refused { connection: HERE, why } => here.push(Down::Refused(why.to_string())),
                 Output::Refused { connection, why } => {
                     routes.answer(connection, Down::Refused(why.to_string()));
                 }

@@ -60,7 +60,7 @@ fn renames(base: &Path, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharedRow>
     Ok(rows)
 }
 
-/// A region goes to another server and back, while a program works in it and another one next to it.
+/// A region goes to another server and back, while a program works in it and another one beside.
 fn moves(base: &Path, tell: &mut dyn FnMut(&str)) -> io::Result<Vec<SharedRow>> {
     tell(&format!("a region of {MOVED} files goes to another server and back"));
     let machine = Target::start(TargetKind::Mount, &base.join("moves"))?;

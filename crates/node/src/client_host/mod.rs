@@ -103,6 +103,9 @@ struct ServerConnection {
     /// Arriving messages belong to a session that does not matter any more, until the next one is
     /// opened.
     deaf: bool,
+    /// When this machine's own member was asked for a session that it has not opened yet. Asked
+    /// twice, it ends the session of the first answer.
+    asked: Option<Instant>,
 }
 
 /// The work queues of threads: [`ClientHost::store_uploads`], [`ClientHost::do_chores`],

@@ -21,6 +21,9 @@ const WAITS_FIRST: Duration = Duration::from_secs(2);
 const WAITS_AGAIN: Duration = Duration::from_secs(30);
 /// How long a start may take until the session is open.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long this machine's own member may take to open a session. What it was asked was lost then,
+/// with a member that has ended meanwhile.
+const OPENED_WITHIN: Duration = Duration::from_secs(60);
 
 /// A machine's first message to a server over a new connection.
 pub(crate) struct Greeting {
@@ -175,8 +178,16 @@ impl ClientHost {
     }
 
     /// Opens a session of this machine's client at a server of which this machine has the only
-    /// member.
+    /// member, unless that is under way: the member may have much else to do first.
     fn open_here(&self, hosted: &HostedServer) {
+        {
+            let mut known = self.hosted.lock();
+            let asked = &mut known.servers.entry(hosted.id()).or_default().asked;
+            if asked.is_some_and(|asked| asked.elapsed() < OPENED_WITHIN) {
+                return;
+            }
+            *asked = Some(Instant::now());
+        }
         let mut greeting = self.greet(hosted.id());
         let latest = hosted.group().query(|directory, store| directory.latest_start(greeting.machine, store));
         let is_later = |latest: &u64| *latest > greeting.start.incarnation;
@@ -212,6 +223,7 @@ impl ClientHost {
             match told {
                 Down::Opened(session) => {
                     (connection.welcomed, connection.deaf) = (Some(session), false);
+                    connection.asked = None;
                     if is_root {
                         self.refused.store(false, Ordering::SeqCst);
                     }
@@ -240,7 +252,8 @@ impl ClientHost {
                     }
                     self.input(&mut hosted, Input::Message(server, message), &mut after);
                 }
-                Down::Refused(_) | Down::Enrolled(_) => {}
+                Down::Refused(_) => hosted.servers.entry(server).or_default().asked = None,
+                Down::Enrolled(_) => {}
             }
         }
         self.changed.notify_all();

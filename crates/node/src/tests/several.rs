@@ -9,7 +9,9 @@ use directory::Input;
 use ident::{FileId, ServerId};
 use lease::{Label, OpenModes};
 use namespace::{Error, FileKind, FileSpec, RenameMode};
-use wire::{MachineId, Rights};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use wire::{MachineId, Rights, ToClient};
 
 pub(crate) fn label(name: &str) -> Label {
     Label::new(name.as_bytes()).unwrap()
@@ -60,6 +62,36 @@ pub(crate) fn regions(machine: &Machine) -> Vec<Vec<String>> {
 pub(crate) fn is_clean(machine: &Machine) {
     let report = fsck::run(&machine.server().unwrap(), &mut |_| {});
     assert!(report.faults.is_empty(), "{report:?}");
+}
+
+/// The machine looks every 100 ms for servers at which it has no session. One that has much to do
+/// has not opened it by then, and must not be asked twice: the second session would end the first.
+#[test]
+fn a_slow_server_is_asked_for_one_session() {
+    let data = tempfile::tempdir().unwrap();
+    let machine = start(data.path());
+    let ended = Arc::new(AtomicUsize::new(0));
+    let counted = ended.clone();
+    machine.tap(move |message| {
+        counted.fetch_add(usize::from(matches!(message, ToClient::Fenced)), Ordering::Relaxed);
+    });
+    let root = machine.file_service().root();
+    let a = make(&machine, &root, "a", FileKind::Directory);
+    assert_eq!(delegate(&machine, "/a", None), Ok(1));
+    std::thread::scope(|scope| {
+        let done = AtomicBool::new(false);
+        let looks = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                machine.client_host().open_beside();
+            }
+        });
+        let file = write(&machine, &a, "file");
+        assert_eq!(read(&machine, &file).unwrap(), content("file"));
+        done.store(true, Ordering::Relaxed);
+        looks.join().unwrap();
+    });
+    assert_eq!(ended.load(Ordering::Relaxed), 0, "sessions were ended");
+    machine.stop().unwrap();
 }
 
 #[test]
