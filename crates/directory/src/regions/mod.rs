@@ -47,12 +47,16 @@ pub(crate) enum LeavingStep {
     /// Leases are recalled ahead, since this time, while requests are served as ever. The one pass
     /// over the rows goes on at this key.
     Cooling { since: Time, start: Vec<u8> },
-    /// All leases are recalled, since this time. The pass over the rows goes on at this key;
-    /// `is_idle` as long as it has found nothing in use, and nothing has come into use behind it.
-    Recalling { since: Time, start: Vec<u8>, is_idle: bool },
-    /// Nobody has anything of the region. The rows of this page, which is due since this time,
-    /// begin at this key; files so far.
-    Copying { since: Time, page: u64, start: Vec<u8>, files: u64 },
+    /// All leases are recalled, since this time. The pass over the rows goes on at this key; after
+    /// it, only files are looked at that were `held`. `is_whole` as long as these are all that keep
+    /// the region, and nothing has come into use behind the pass.
+    Recalling { since: Time, start: Option<Vec<u8>>, held: Vec<FileId>, is_whole: bool },
+    /// Nobody has anything of the region. The step that has found this out may have changed rows,
+    /// so they go from the next one on.
+    Idle,
+    /// The rows of this page, which is due since this time, begin at this key, and the next page's
+    /// at the other one; files up to there.
+    Copying { since: Time, page: u64, start: Vec<u8>, next: Option<Vec<u8>>, files: u64 },
 }
 
 /// All regions that this server knows of. The root's has an entry, so every file is in one.
@@ -112,7 +116,8 @@ impl Regions {
     /// Whether the rows of `file` go to another server just now: nothing about the file changes.
     pub fn are_copying(&self, file: &FileId) -> bool {
         let copying = |standing: &Standing| {
-            matches!(standing, Standing::Leaving { step: LeavingStep::Copying { .. }, .. })
+            let Standing::Leaving { step, .. } = standing else { return false };
+            matches!(step, LeavingStep::Idle | LeavingStep::Copying { .. })
         };
         self.all.len() > 1 && copying(self.of(file).1)
     }
@@ -124,11 +129,18 @@ impl Regions {
             return;
         }
         let region = self.of(file).0.clone();
-        if let Some(Standing::Leaving { step: LeavingStep::Recalling { is_idle, .. }, .. }) =
+        if let Some(Standing::Leaving { step: LeavingStep::Recalling { is_whole, .. }, .. }) =
             self.all.get_mut(&region)
         {
-            *is_idle = false;
+            *is_whole = false;
         }
+    }
+
+    /// Whether a region leaves as soon as some leases are back.
+    pub fn are_awaited(&self) -> bool {
+        self.all.values().any(|standing| {
+            matches!(standing, Standing::Leaving { step: LeavingStep::Recalling { start: None, .. }, .. })
+        })
     }
 
     /// Whether sessions may be granted anything of `file`: this server manages the file, and goes

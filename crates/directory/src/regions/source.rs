@@ -38,8 +38,18 @@ const ROWS_PER_STEP: usize = 512;
 const COOLING_MAX: usize = 8 * ROWS_PER_STEP;
 /// Rows of the largest region that does not cool first. Its sessions release it within a moment.
 const COOL_ROWS_MAX: usize = 8 * ROWS_PER_STEP;
+/// Files that a pass over a region remembers as held. If there are more, the next pass is over all.
+const HELD_MAX: usize = 1024;
 /// How long a region may cool, ms. After that, its requests wait for what has not come back.
 const COOLING_MS_MAX: u64 = 60_000;
+
+impl LeavingStep {
+    /// The beginning of a pass over `region`, in which all is recalled, since this time.
+    fn recalling(since: Time, region: &FileId) -> LeavingStep {
+        let start = Some(region.as_bytes().to_vec());
+        LeavingStep::Recalling { since, start, held: Vec::new(), is_whole: true }
+    }
+}
 
 impl Regions {
     /// The epoch in which `region` may be handed over to `to`, if the region begins at a file.
@@ -91,6 +101,8 @@ enum Hold {
     Nothing,
     /// Sessions have leases, which are recalled.
     Leases,
+    /// The file is dead. It has rows, and no record; the rows go soon.
+    Rows,
     /// The file is open or locked, about to go, or part of a joint operation; or a session that has
     /// something of it is silent.
     Use,
@@ -175,7 +187,7 @@ impl Transaction<'_> {
         let (since, start) = (self.now, region.as_bytes().to_vec());
         let step = match self.files.is_large(&region) {
             true => LeavingStep::Cooling { since, start },
-            false => LeavingStep::Recalling { since, start, is_idle: true },
+            false => LeavingStep::recalling(since, &region),
         };
         match self.files.regions.leave(&region, has_file, to, step) {
             Ok(()) => self.again = true,
@@ -228,8 +240,9 @@ impl Transaction<'_> {
                 Standing::Leaving { to, epoch, step: LeavingStep::Cooling { since, start } } => {
                     self.cool_region(&region, (to, epoch, since), &start);
                 }
-                Standing::Leaving { to, epoch, step: LeavingStep::Recalling { since, start, is_idle } } => {
-                    self.recall_region(&region, (to, epoch, since), &start, is_idle);
+                Standing::Leaving { step: LeavingStep::Recalling { .. }, .. } => self.recall_region(&region),
+                Standing::Leaving { to, epoch, step: LeavingStep::Idle } => {
+                    self.copy_page(&region, (to, epoch), (0, region.as_bytes().to_vec(), 0));
                 }
                 Standing::Leaving { step: LeavingStep::Copying { since, .. }, .. }
                     if self.now.ms_since(since) > SILENT_MS_MAX =>
@@ -265,59 +278,79 @@ impl Transaction<'_> {
         }
         let step = match next.filter(|_| !is_late) {
             Some(start) => LeavingStep::Cooling { since, start },
-            None => {
-                let start = region.as_bytes().to_vec();
-                LeavingStep::Recalling { since: self.now, start, is_idle: true }
-            }
+            None => LeavingStep::recalling(self.now, region),
         };
         self.again = true;
         let leaving = Standing::Leaving { to, epoch, step };
         self.files.regions.all.insert(region.clone(), leaving);
     }
 
-    /// Recalls what is held of some files of the region. A whole pass that finds no file in use is
-    /// the last one: nothing was granted since it began, and nothing has come into use behind it.
-    fn recall_region(
-        &mut self,
-        region: &FileId,
-        (to, epoch, since): (ServerId, u64, Time),
-        start: &[u8],
-        mut is_idle: bool,
-    ) {
-        let (rows, next) = self.files.rows_of_region(region, start);
-        let files = self.files.files_of(&rows);
-        is_idle &= !self.recall_paths_over(|dir| region.is_prefix_of(dir));
+    /// Recalls what is held of some files of the region. One pass over all is enough: nothing is
+    /// granted since it began. After it, the files that were held are looked at again, and all only
+    /// if they were too many, or something has come into use behind the pass.
+    fn recall_region(&mut self, region: &FileId) {
+        let Some(Standing::Leaving {
+            to,
+            epoch,
+            step: LeavingStep::Recalling { since, start, mut held, mut is_whole },
+        }) = self.files.regions.all.get(region).cloned()
+        else {
+            return;
+        };
+        let is_free = !self.recall_paths_over(|dir| region.is_prefix_of(dir));
+        let (files, next) = match &start {
+            Some(start) => {
+                let (rows, next) = self.files.rows_of_region(region, start);
+                (self.files.files_of(&rows), next)
+            }
+            None => (std::mem::take(&mut held), None),
+        };
         for file in files {
             match self.recall_file(&file) {
                 Hold::Nothing => {}
-                Hold::Leases => is_idle = false,
+                Hold::Leases if held.len() < HELD_MAX => held.push(file),
+                Hold::Leases | Hold::Rows => is_whole = false,
                 Hold::Use => return self.keep(region, DelegateError::InUse),
             }
         }
+        let is_idle = is_free && is_whole && held.is_empty();
         let step = match next {
             Some(start) => {
                 self.again = true;
-                LeavingStep::Recalling { since, start, is_idle }
+                LeavingStep::Recalling { since, start: Some(start), held, is_whole }
             }
             None if is_idle => {
                 self.again = true;
-                let start = region.as_bytes().to_vec();
-                LeavingStep::Copying { since: self.now, page: 0, start, files: 0 }
+                LeavingStep::Idle
             }
             None if self.now.ms_since(since) > RECALL_MS_MAX => {
                 return self.keep(region, DelegateError::InUse);
             }
-            None => LeavingStep::Recalling { since, start: region.as_bytes().to_vec(), is_idle: true },
+            None if is_whole => LeavingStep::Recalling { since, start: None, held, is_whole },
+            None => LeavingStep::recalling(since, region),
         };
         let leaving = Standing::Leaving { to, epoch, step };
         self.files.regions.all.insert(region.clone(), leaving);
     }
 
+    /// Sends a page of the region's rows, which begins at `start`; `files` are in those before it.
+    fn copy_page(
+        &mut self,
+        region: &FileId,
+        (to, epoch): (ServerId, u64),
+        (page, start, files): (u64, Vec<u8>, u64),
+    ) {
+        let sent = self.files.page_of_region(region, &start);
+        let (next, files) = (sent.next, files + sent.files);
+        let step = LeavingStep::Copying { since: self.now, page, start, next, files };
+        self.files.regions.all.insert(region.clone(), Standing::Leaving { to, epoch, step });
+        self.say(to, region, epoch, HandOverStep::Rows { page, rows: sent.rows });
+    }
+
     /// Recalls what is held of the file. A pass over a large region takes longer than a session may
     /// be silent, so each file counts from when it was asked for.
     fn recall_file(&mut self, file: &FileId) -> Hold {
-        // A dead file has rows, and no record. The rows go soon.
-        let Some(record) = self.files.record(file) else { return Hold::Leases };
+        let Some(record) = self.files.record(file) else { return Hold::Rows };
         self.recall(holders_of(file, &record));
         let recalls = &self.state.region.pending.queue.recalls;
         let is_silent = |session: SessionId| {
@@ -341,25 +374,13 @@ impl Transaction<'_> {
             Some(Standing::Leaving {
                 to,
                 epoch: as_,
-                step: LeavingStep::Copying { page, start, files, .. },
-            }) if to == from && as_ == epoch => {
-                if has != page + 1 {
-                    // An answer to an earlier page, late or twice.
-                    return;
-                }
-                let sent = self.files.page_of_region(region, &start);
-                let files = files + sent.files;
-                match sent.next {
-                    Some(start) => {
-                        let rows = self.files.page_of_region(region, &start).rows;
-                        let step = LeavingStep::Copying { since: self.now, page: has, start, files };
-                        let leaving = Standing::Leaving { to, epoch, step };
-                        self.files.regions.all.insert(region.clone(), leaving);
-                        self.say(to, region, epoch, HandOverStep::Rows { page: has, rows });
-                    }
-                    None => self.hand_over(region, to, epoch, files),
-                }
-            }
+                step: LeavingStep::Copying { page, next, files, .. },
+            }) if to == from && as_ == epoch => match next {
+                // An answer to an earlier page, late or twice.
+                _ if has != page + 1 => {}
+                Some(next) => self.copy_page(region, (to, epoch), (has, next, files)),
+                None => self.hand_over(region, to, epoch, files),
+            },
             Some(Standing::Leaving { to, epoch: as_, .. }) if to == from && as_ == epoch => {}
             Some(Standing::Away(Away { to, epoch: as_, unconfirmed, .. })) if to == from && as_ == epoch => {
                 if let Some(files) = unconfirmed {

@@ -55,6 +55,7 @@ impl Transaction<'_> {
             }
         }
         wrote.into_iter().for_each(|file| self.on_wrote(session, file));
+        self.again |= self.files.regions.are_awaited();
         if answer || !rejected.is_empty() {
             self.acknowledge(session, (rejected, forgotten));
         } else if self.state.server.sessions.all.contains_key(&session) {
