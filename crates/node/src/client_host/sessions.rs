@@ -21,7 +21,7 @@ const WAITS_FIRST: Duration = Duration::from_secs(2);
 const WAITS_AGAIN: Duration = Duration::from_secs(30);
 /// How long a start may take until the session is open.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time in which this machine's own member opens a session. What it was asked was lost then,
+/// The time in which this machine's own member opens a session. After that, the request was lost
 /// with a member that has ended meanwhile.
 const OPENED_WITHIN: Duration = Duration::from_secs(60);
 

@@ -78,8 +78,8 @@ fn a_slow_server_is_asked_for_one_session() {
     let root = machine.file_service().root();
     let a = make(&machine, &root, "a", FileKind::Directory);
     assert_eq!(delegate(&machine, "/a", None), Ok(1));
+    let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let done = AtomicBool::new(false);
         let looks = scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 machine.client_host().open_beside();
