@@ -87,6 +87,23 @@ impl Regions {
         Ok(())
     }
 
+    /// Notes that `file` was made, by a session that has all of it, in a directory that has not been
+    /// released yet. The pass over a region that is about to leave may have been there before.
+    pub fn is_born(&mut self, file: &FileId) {
+        if !self.are_leaving(file) {
+            return;
+        }
+        let region = self.of(file).0.clone();
+        if let Some(Standing::Leaving { step: LeavingStep::Recalling { held, is_whole, .. }, .. }) =
+            self.all.get_mut(&region)
+        {
+            match held.len() < HELD_MAX {
+                true => held.push(file.clone()),
+                false => *is_whole = false,
+            }
+        }
+    }
+
     /// Whether the region is about to leave for `to` as its `epoch`th server.
     fn is_leaving_for(&self, region: &FileId, to: ServerId, epoch: u64) -> bool {
         matches!(self.all.get(region), Some(Standing::Leaving { to: next, epoch: as_, .. })

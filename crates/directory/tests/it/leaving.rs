@@ -299,6 +299,37 @@ fn a_region_that_does_not_cool_stays() {
     assert!(root.server.manages(&files[0]));
 }
 
+/// A session makes files in a directory before it releases that directory. The pass over the region
+/// did not see them, and the session has all of them: they are recalled, too.
+#[test]
+fn a_file_that_is_made_behind_the_pass_is_recalled() {
+    let (mut root, session, dir, _) = tree();
+    let mut other = World::beside(&root, ServerId(1));
+    root.input(Input::Delegate { region: dir.clone(), to: ServerId(1) });
+    // The pass takes some steps.
+    (0..10).for_each(|_| root.input(Input::Tick));
+    let owed = root.recalled(session);
+    let operation = root.create(session, &dir, "next", FileKind::Regular, 2);
+    let next = made(&operation);
+    assert_eq!(root.update(session, operation), Ok(()));
+    let mut late = root.told(session);
+    root.send_log(session, releasing(owed), false);
+    carry(&mut root, &mut other);
+    assert_eq!(root.delegated, [], "the session has the new file");
+    late.extend(root.told(session));
+    let recalls = |it| if let ToClient::Recall { leases, .. } = it { leases } else { Vec::new() };
+    let owed: Vec<_> = late.into_iter().flat_map(recalls).collect();
+    assert!(owed.iter().any(|it| it.file == next), "{owed:?}");
+    // The session still may change the file, and the server knows that file.
+    root.send_log(session, vec![update(publish(&next, 1, 10, inline(b"0123456789")))], false);
+    root.send_log(session, releasing(owed), false);
+    carry(&mut root, &mut other);
+    assert_eq!((root.server.misdeeds(), &root.delegated[..]), (&[][..], &[Ok(())][..]));
+    assert!(other.server.manages(&next));
+    root.check();
+    other.check();
+}
+
 /// A change of a file that the pass over the region has been at is seen by the next pass.
 #[test]
 fn a_file_that_is_locked_behind_the_pass_keeps_its_region() {
