@@ -87,9 +87,9 @@ impl Regions {
         Ok(())
     }
 
-    /// Notes that `file` was made, by a session that has all of it, in a directory that has not been
+    /// Notes that a session has made `file`, and has all of it, in a directory that has not been
     /// released yet. The pass over a region that is about to leave may have been there before.
-    pub fn is_born(&mut self, file: &FileId) {
+    pub fn note_born(&mut self, file: &FileId) {
         if !self.are_leaving(file) {
             return;
         }
