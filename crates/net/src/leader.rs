@@ -40,13 +40,18 @@ async fn ask(
     purpose: &Purpose,
 ) -> Result<(Frames<Stream>, Welcome), LeaderError> {
     let until = Instant::now() + TIMEOUT;
-    let called = timeout_at(until, call::call(address, caller)).await;
-    let mut frames = frames::greetings(called.map_err(End::from).flatten().map_err(LeaderError::Unheard)?);
-    match timeout_at(until, call::greet(&mut frames, caller, purpose)).await.map_err(End::from).flatten() {
-        Ok(Welcome::Elsewhere { .. }) => Err(LeaderError::Elsewhere),
-        // The certificates of before are what the server did not want, so it did nothing.
-        Err(end @ End::Certified) => Err(LeaderError::Unheard(end)),
-        answer => Ok((frames, answer?)),
+    let mut again = true;
+    loop {
+        let called = timeout_at(until, call::call(address, caller)).await.map_err(End::from).flatten();
+        let mut frames = frames::greetings(called.map_err(LeaderError::Unheard)?);
+        let answer = timeout_at(until, call::greet(&mut frames, caller, purpose)).await;
+        match answer.map_err(End::from).flatten() {
+            Ok(Welcome::Elsewhere { .. }) => return Err(LeaderError::Elsewhere),
+            Ok(welcome) => return Ok((frames, welcome)),
+            // The server did nothing but hand out other certificates.
+            Err(End::Certified) if std::mem::take(&mut again) => {}
+            Err(end) => return Err(end.into()),
+        }
     }
 }
 
