@@ -275,7 +275,7 @@ impl Transaction<'_> {
         self.state.region.files = (self.state.region.files + aftermath.born.len() as u64)
             .saturating_sub(aftermath.dead.len() as u64);
         self.shares.append(&mut aftermath.shares);
-        aftermath.born.iter().for_each(|file| self.files.regions.note_born(file));
+        aftermath.born.iter().for_each(|file| self.files.regions.look_again_at(file));
         for file in &aftermath.dead {
             self.state.region.died(file);
             if self.files.is_dying(file) {

@@ -18,9 +18,9 @@ const MOVED: usize = 100_000;
 const OF_DIRECTORY: usize = 1_000;
 /// Renames that are timed, there and back.
 const RENAMES: usize = 200;
-/// How long 99 of 100 renames may take (issue of many servers, condition 4).
+/// How long 99 of 100 renames may take.
 const RENAME_MAX: Duration = Duration::from_millis(10);
-/// How long 99 of 100 operations, and each, may take while their region goes (condition 5).
+/// How long 99 of 100 operations, and each, may take while their region goes.
 const DELAY_MAX: [(usize, Duration); 2] = [(99, Duration::from_millis(50)), (100, Duration::from_secs(1))];
 /// Tries to hand a region over that is in use at each look.
 const TRIES: usize = 5;

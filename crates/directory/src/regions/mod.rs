@@ -122,20 +122,6 @@ impl Regions {
         self.all.len() > 1 && copying(self.of(file).1)
     }
 
-    /// Notes that `file` is locked, or is about to go, with its rows. The pass over a region that
-    /// is about to leave may have been at the file before, so another one has to follow.
-    pub fn look_again_at(&mut self, file: &FileId) {
-        if !self.are_leaving(file) {
-            return;
-        }
-        let region = self.of(file).0.clone();
-        if let Some(Standing::Leaving { step: LeavingStep::Recalling { is_whole, .. }, .. }) =
-            self.all.get_mut(&region)
-        {
-            *is_whole = false;
-        }
-    }
-
     /// Whether a region leaves as soon as some leases are back.
     pub fn are_awaited(&self) -> bool {
         self.all.values().any(|standing| {

@@ -87,9 +87,9 @@ impl Regions {
         Ok(())
     }
 
-    /// Notes that a session has made `file`, and has all of it, in a directory that has not been
-    /// released yet. The pass over a region that is about to leave may have been there before.
-    pub fn note_born(&mut self, file: &FileId) {
+    /// Notes that `file` is locked, about to go with its rows, or made by a session that has all of
+    /// it. The pass over a region that is about to leave may have been at the file before.
+    pub fn look_again_at(&mut self, file: &FileId) {
         if !self.are_leaving(file) {
             return;
         }

@@ -8,6 +8,7 @@ use ident::{FileId, ServerId};
 use lease::{Field, Kind, Released, SessionId};
 use namespace::{FileKind, LockChange, LockKind, LockRange, LockSpace, Operation, operation};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use wire::{AskMode, ToClient, ToServer};
 
 /// A file that could not leave, or came home, has no region of its own any more. Its directory may
@@ -104,6 +105,16 @@ fn a_server_that_is_silent_goes_without() {
     }
 }
 
+/// Makes a file of each number, one a second, and releases nothing.
+fn works(root: &mut World, session: SessionId, numbers: Range<u64>) {
+    for number in numbers {
+        root.now = root.now.after_ms(1_000);
+        let made = root.create(session, &ROOT, &format!("{number}"), FileKind::Regular, number);
+        assert_eq!(root.update(session, made), Ok(()));
+        root.input(Input::Tick);
+    }
+}
+
 /// A session whose log grows is given time to release: its answer may be in a long queue. That time
 /// has an end.
 #[test]
@@ -115,15 +126,7 @@ fn a_session_that_works_has_time_to_release() {
         root.input(Input::Tick);
         let owed = root.recalled(session);
         assert!(owed.iter().any(|it| it.file == file));
-        let works = |root: &mut World, secs: std::ops::Range<u64>| {
-            for number in secs {
-                root.now = root.now.after_ms(1_000);
-                let made = root.create(session, &ROOT, &format!("{number}"), FileKind::Regular, number);
-                assert_eq!(root.update(session, made), Ok(()));
-                root.input(Input::Tick);
-            }
-        };
-        works(&mut root, 10..30);
+        works(&mut root, session, 10..30);
         assert_eq!(root.delegated, []);
         if releases {
             let (boxes, fields): (Vec<_>, Vec<_>) = owed.into_iter().partition(|it| it.field.is_black_box());
@@ -134,7 +137,7 @@ fn a_session_that_works_has_time_to_release() {
             assert!(other.server.manages(&file));
         } else {
             // A pass over the rows of the region takes some ticks.
-            works(&mut root, 30..80);
+            works(&mut root, session, 30..80);
             assert_eq!(root.delegated, [Err(DelegateError::InUse)]);
             assert!(root.server.manages(&file));
         }
@@ -284,17 +287,9 @@ fn a_region_that_does_not_cool_stays() {
     let (mut root, session, dir, files) = large_region();
     root.input(Input::Delegate { region: dir, to: ServerId(1) });
     root.settle();
-    let seconds = |root: &mut World, numbers: std::ops::Range<u64>| {
-        for number in numbers {
-            root.now = root.now.after_ms(1_000);
-            let made = root.create(session, &ROOT, &format!("{number}"), FileKind::Regular, number);
-            assert_eq!(root.update(session, made), Ok(()));
-            root.input(Input::Tick);
-        }
-    };
-    seconds(&mut root, 10..130);
+    works(&mut root, session, 10..130);
     assert_eq!(root.delegated, []);
-    seconds(&mut root, 130..160);
+    works(&mut root, session, 130..160);
     assert_eq!(root.delegated, [Err(DelegateError::InUse)]);
     assert!(root.server.manages(&files[0]));
 }
